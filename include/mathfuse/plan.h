@@ -1,0 +1,73 @@
+/* A plan: how a graph runs on a context's device. */
+#ifndef MATHFUSE_PLAN_H
+#define MATHFUSE_PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mathfuse/context.h"
+#include "mathfuse/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mf_plan mf_plan;
+
+enum {
+    MF_PLAN_MATCH_UNFUSED = 1, /* round every intermediate to its dtype, as separate calls would */
+    MF_PLAN_NO_FUSION = 2,     /* one step per operation */
+};
+
+typedef struct mf_plan_options {
+    size_t size;               /* sizeof(mf_plan_options), set by the INIT macro */
+    int flags;                 /* MF_PLAN_* */
+    const char *providers;     /* NULL: all. "ref,blas": only these. "-cublaslt": all but these */
+    const mf_tensor *bindings; /* examples of what will be bound: strides and alignment are planned for; NULL: contiguous */
+    int binding_count;         /* inputs, or inputs + outputs */
+} mf_plan_options;
+
+#define MF_PLAN_OPTIONS_INIT {sizeof(mf_plan_options), 0, NULL, NULL, 0}
+
+/* Choose how `graph` will run on `context`; runs nothing.
+ * Requires: the graph has an output. It is copied: the caller may free it at once.
+ * Owns: caller frees *out with mf_plan_free. Keeps the context alive.
+ * Async: may compile kernels (a second, once; then cached on disk). Not under stream capture.
+ * Errors: the graph's latched error; MF_E_UNSUPPORTED if every provider refused, with their reasons. */
+MF_API mf_status mf_plan_new(mf_plan **out, mf_context *context, const mf_graph *graph, const mf_plan_options *options);
+
+/* The same, shared: an equal graph with equal options gives the same plan from the context's cache. */
+MF_API mf_status mf_plan_cached(mf_plan **out, mf_context *context, const mf_graph *graph, const mf_plan_options *options);
+MF_API void mf_plan_free(mf_plan *plan);
+
+/* Run: `tensors` are the inputs, then the outputs. stream is a CUstream; NULL is the default stream, ignored on the CPU.
+ * Threads: re-entrant; any threads and streams at once.
+ * Async: on a GPU returns after submission. On the CPU returns when done.
+ * Capture: safe after one run on that stream, or if the plan needs no workspace.
+ * Tensors whose strides or alignment differ from those planned for are re-planned for, once, and then cached.
+ * Errors: MF_E_SHAPE, MF_E_TYPE, MF_E_DEVICE name the argument; MF_E_ALIAS if an output overlaps an input. Nothing has run then. */
+MF_API mf_status mf_plan_run(mf_plan *plan, const mf_tensor *tensors, int count, void *stream);
+
+/* What will run, and why: steps, providers, launches, bytes, workspace, every refusal. json 0: text.
+ * Owns: caller frees *out with mf_free. */
+MF_API mf_status mf_plan_explain(char **out, const mf_plan *plan, int json);
+
+/* Scratch memory of one run, in bytes, and kernel launches (GPU) or calls (CPU) of one run. */
+MF_API size_t mf_plan_workspace(const mf_plan *plan);
+MF_API int mf_plan_launches(const mf_plan *plan);
+
+/* Generated kernels. Strings and bytes belong to the plan. registers, shared, spills are -1 where unknown. */
+typedef struct mf_kernel_info {
+    const char *name;
+    const char *source;
+    const void *cubin;
+    size_t cubin_bytes;
+    int registers, shared, spills; /* per thread; static bytes per block; bytes of local memory per thread */
+} mf_kernel_info;
+MF_API int mf_plan_kernels(const mf_plan *plan);
+MF_API mf_status mf_plan_kernel(const mf_plan *plan, int index, mf_kernel_info *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
