@@ -1,0 +1,88 @@
+/* From a graph to steps: normalise.c cleans it, partition.c groups nodes, lower.c writes each group as a problem. */
+#ifndef MFI_SCHEDULE_H
+#define MFI_SCHEDULE_H
+
+#include "nodes.h"
+
+typedef enum mfi_buffer_kind { MFI_BUF_INPUT, MFI_BUF_OUTPUT, MFI_BUF_TEMP } mfi_buffer_kind;
+
+/* A slot: memory that steps read and write. */
+typedef struct mfi_buffer {
+    mfi_buffer_kind kind;
+    mf_dtype dtype;
+    int ndim;
+    int alignment;
+    int64_t shape[MF_MAX_DIMS], strides[MF_MAX_DIMS];
+    int first, last; /* TEMP: steps that write first and read last */
+    size_t offset;   /* TEMP: in the workspace */
+} mfi_buffer;
+
+typedef struct mfi_schedule {
+    int steps, buffers, inputs, outputs;
+    mfi_problem **step;
+    mfi_buffer *buffer; /* inputs, outputs, temporaries */
+} mfi_schedule;
+
+/* bindings: inputs then outputs, strides and data pointers of what will be bound (data may be NULL: fully aligned). */
+mf_status mfi_schedule_new(mfi_schedule **out, const mf_graph *g, const mf_tensor *bindings, int flags);
+void mfi_schedule_free(mfi_schedule *s);
+/* Add a contiguous temporary; its slot, or -1 without memory. */
+int mfi_schedule_temp(mfi_schedule *s, mf_dtype dtype, int ndim, const int64_t *shape);
+/* Insert a step at `index`, which the schedule then owns. */
+mf_status mfi_schedule_insert(mfi_schedule *s, int index, mfi_problem *p);
+
+/* normalise.c: a copy without dead nodes, in which every output and every anchor operand is a computed node, an input
+ * or a view with strides, and roundings of MF_PLAN_MATCH_UNFUSED are casts. */
+mf_status mfi_normalise(mf_graph **out, const mf_graph *g, const mf_tensor *bindings, int flags);
+/* The node below a chain of views. */
+int mfi_view_base(const mf_graph *g, int node);
+/* Strides and offset of `node`, a chain of views over its base laid out with `strides`; false if a reshape needs a
+ * copy. */
+bool mfi_view_resolve(const mf_graph *g, int node, const int64_t *base_strides, int64_t *offset, int64_t *strides);
+bool mfi_view_is_unit(const mf_graph *g, int node); /* a view that only adds, drops or expands axes of length 1 */
+
+/* partition.c: node → group. */
+typedef struct mfi_value {
+    int group;               /* -1: leaf or view */
+    int8_t map[MF_MAX_DIMS]; /* node axis → domain axis of its group, -1 for none */
+    int8_t phase;            /* reductions below it */
+    bool rounded, wide;      /* stored for others: in its dtype; in its compute type */
+} mfi_value;
+
+typedef struct mfi_group {
+    mfi_anchor anchor;
+    int anchor_node; /* MATMUL, FFT, SOLVE; -1 for MAP */
+    int ndim, nodes, phases;
+    int64_t shape[MF_MAX_DIMS];
+    uint32_t reduced;  /* domain axes that its reductions run over */
+    int *node;         /* in graph order */
+    uint64_t *depends; /* groups whose results it reads, transitively */
+    bool dead;         /* merged into another */
+} mfi_group;
+
+typedef struct mfi_partition {
+    const mf_graph *g;
+    int groups, words;
+    mfi_group *group;
+    mfi_value *value; /* per node */
+    int *order;       /* groups in an order that respects depends */
+    int ordered;
+} mfi_partition;
+
+mf_status mfi_partition_new(mfi_partition **out, const mf_graph *g, int flags);
+void mfi_partition_free(mfi_partition *p);
+bool mfi_node_exact(const mfi_node *node); /* its dtype holds what its compute type does */
+
+/* lower.c */
+mf_status mfi_lower(mfi_schedule *s, const mfi_partition *p, const mf_tensor *bindings, int flags);
+/* collapse.c: drop unit dims, merge dims that are contiguous for every operand. */
+void mfi_collapse(mfi_problem *p);
+
+/* split.c: cut p's chain after value `at`: p computes up to there into `slot`, *rest does what follows. */
+mf_status mfi_split(mfi_problem **rest, mfi_problem *p, int at, int slot, mf_dtype dtype);
+bool mfi_can_split(const mfi_problem *p, int at); /* only value `at` crosses */
+/* The dtype that holds value `at` without changing what follows: its compute type, or the final dtype where only
+ * monotone operations that commute with rounding follow. */
+mf_dtype mfi_split_dtype(const mfi_problem *p, int at);
+
+#endif
