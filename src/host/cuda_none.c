@@ -1,0 +1,117 @@
+/* The driver API of a build without CUDA's headers: no device, and one clear error. */
+#include "cuda_api.h"
+
+#ifndef MFI_WITH_CUDA
+static mf_status not_built(void)
+{
+    return mfi_fail(MF_E_MISSING, "this build of mathfuse has no CUDA support: rebuild with CUDA's headers (a toolkit, "
+                                  "or the nvidia-* wheels) and MATHFUSE_CUDA=ON");
+}
+
+bool mfi_cuda_forked(void)
+{
+    return false;
+}
+
+int mfi_cuda_device_count(void)
+{
+    return 0;
+}
+
+mf_status mfi_cuda_open(void **cu_context, int device)
+{
+    *cu_context = NULL;
+    (void)device;
+    return not_built();
+}
+
+void mfi_cuda_close(int device)
+{
+    (void)device;
+}
+
+mf_status mfi_cuda_set_current(void *cu_context)
+{
+    (void)cu_context;
+    return not_built();
+}
+
+mf_status mfi_cuda_caps(mfi_caps *caps, int device)
+{
+    (void)caps, (void)device;
+    return not_built();
+}
+
+mf_status mfi_cuda_alloc(void **out, size_t bytes)
+{
+    *out = NULL;
+    (void)bytes;
+    return not_built();
+}
+
+void mfi_cuda_release(void *memory)
+{
+    (void)memory;
+}
+
+mf_status mfi_cuda_copy(void *dst, const void *src, size_t bytes)
+{
+    (void)dst, (void)src, (void)bytes;
+    return not_built();
+}
+
+mf_status mfi_cuda_copy_async(void *dst, const void *src, size_t bytes, void *stream)
+{
+    (void)dst, (void)src, (void)bytes, (void)stream;
+    return not_built();
+}
+
+mf_status mfi_cuda_zero_async(void *dst, size_t bytes, void *stream)
+{
+    (void)dst, (void)bytes, (void)stream;
+    return not_built();
+}
+
+mf_status mfi_cuda_synchronize(void)
+{
+    return not_built();
+}
+
+bool mfi_cuda_capturing(void *stream)
+{
+    (void)stream;
+    return false;
+}
+
+mf_status mfi_cuda_module_load(void **module, void **function, const void *cubin, const char *name)
+{
+    *module = *function = NULL;
+    (void)cubin, (void)name;
+    return not_built();
+}
+
+void mfi_cuda_module_unload(void *module)
+{
+    (void)module;
+}
+
+mf_status mfi_cuda_function_attribute(int *out, void *function, int attribute)
+{
+    *out = 0;
+    (void)function, (void)attribute;
+    return not_built();
+}
+
+mf_status mfi_cuda_function_shared(void *function, size_t bytes)
+{
+    (void)function, (void)bytes;
+    return not_built();
+}
+
+mf_status mfi_cuda_launch(void *function, const int grid[3], const int block[3], size_t shared, void *stream,
+                          void **args)
+{
+    (void)function, (void)grid, (void)block, (void)shared, (void)stream, (void)args;
+    return not_built();
+}
+#endif
