@@ -1,0 +1,176 @@
+/* Plans shared by equal graphs: a context's table from a hash of graph, options and layouts to plan. */
+#include "context_internal.h"
+#include "nodes.h"
+#include "plan_internal.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { CAPACITY = 1024 };
+
+typedef struct entry {
+    XXH128_hash_t key;
+    uint64_t used;
+    mf_plan *plan;
+} entry;
+
+struct mfi_plan_cache {
+    pthread_mutex_t lock;
+    uint64_t clock;
+    int count;
+    entry entry[CAPACITY];
+};
+
+mf_status mfi_plan_cache_new(struct mfi_plan_cache **out)
+{
+    *out = mfi_calloc(1, sizeof **out);
+    if (!*out)
+        return MFI_NO_MEMORY(sizeof **out);
+    pthread_mutex_init(&(*out)->lock, NULL);
+    return MF_OK;
+}
+
+void mfi_plan_cache_free(struct mfi_plan_cache *cache)
+{
+    if (!cache)
+        return;
+    for (int i = 0; i < cache->count; i++)
+        mfi_plan_release(cache->entry[i].plan);
+    pthread_mutex_destroy(&cache->lock);
+    mf_free(cache);
+}
+
+static void feed(XXH3_state_t *h, const void *data, size_t bytes)
+{
+    XXH3_128bits_update(h, data, bytes);
+}
+
+static void feed_int(XXH3_state_t *h, int64_t value)
+{
+    feed(h, &value, sizeof value);
+}
+
+/* Fields one by one: structs have padding. */
+static void feed_node(XXH3_state_t *h, const mfi_node *n)
+{
+    feed_int(h, n->kind | n->dtype << 8 | n->ndim << 16 | n->sources << 24);
+    feed(h, n->shape, (size_t)n->ndim * sizeof *n->shape);
+    feed(h, n->src, (size_t)n->sources * sizeof *n->src);
+    switch (n->kind) {
+    case MFI_N_INPUT:
+        feed_int(h, n->u.input);
+        break;
+    case MFI_N_CONST:
+        feed(h, &n->u.constant.re, sizeof(double));
+        feed(h, &n->u.constant.im, sizeof(double));
+        feed_int(h, n->u.constant.weak);
+        break;
+    case MFI_N_APPLY:
+        feed_int(h, n->u.op);
+        feed_int(h, n->operand_dtype);
+        break;
+    case MFI_N_CAST:
+        feed_int(h, n->u.cast.saturate);
+        break;
+    case MFI_N_REDUCE:
+        feed_int(h, n->u.reduce.op | (int)n->u.reduce.keepdims << 8);
+        feed_int(h, n->u.reduce.axes);
+        break;
+    case MFI_N_MATMUL:
+        feed_int(h, n->u.compute);
+        break;
+    case MFI_N_FFT:
+        feed_int(h, n->u.fft.kind | n->u.fft.norm << 8 | n->u.fft.count << 16);
+        feed(h, n->u.fft.axes, (size_t)n->u.fft.count * sizeof *n->u.fft.axes);
+        feed(h, n->u.fft.n, (size_t)n->u.fft.count * sizeof *n->u.fft.n);
+        break;
+    case MFI_N_SOLVE:
+        feed_int(h, n->u.solve.solver | n->u.solve.flags << 8 | (int)n->u.solve.vector << 16);
+        break;
+    case MFI_N_RESULT:
+        feed_int(h, n->u.result);
+        break;
+    case MFI_N_VIEW:
+        feed_int(h, n->u.view.kind);
+        for (int d = 0; d < n->ndim; d++) {
+            feed_int(h, n->u.view.kind == MFI_V_PERMUTE ? n->u.view.permutation[d] : 0);
+            feed_int(h, n->u.view.kind == MFI_V_SLICE ? n->u.view.start[d] : 0);
+            feed_int(h, n->u.view.kind == MFI_V_SLICE ? n->u.view.step[d] : 0);
+        }
+        break;
+    }
+}
+
+static XXH128_hash_t hash(const mf_graph *g, const mf_plan_options *o)
+{
+    XXH3_state_t h;
+    XXH3_128bits_reset(&h);
+    for (int i = 0; i < g->count; i++)
+        feed_node(&h, &g->node[i]);
+    feed(&h, g->output, (size_t)g->outputs * sizeof *g->output);
+    feed_int(&h, g->count);
+    feed_int(&h, o->flags);
+    if (o->providers)
+        feed(&h, o->providers, strlen(o->providers));
+    feed_int(&h, o->bindings ? o->binding_count : -1);
+    for (int i = 0; o->bindings && i < o->binding_count; i++) {
+        const mf_tensor *t = &o->bindings[i];
+        feed_int(&h, t->ndim | t->dtype << 8 | mfi_pointer_alignment(t->data) << 16);
+        feed(&h, t->shape, (size_t)t->ndim * sizeof *t->shape);
+        feed(&h, t->strides, (size_t)t->ndim * sizeof *t->strides);
+    }
+    return XXH3_128bits_digest(&h);
+}
+
+static mf_plan *find(struct mfi_plan_cache *cache, XXH128_hash_t key)
+{
+    for (int i = 0; i < cache->count; i++)
+        if (XXH128_isEqual(cache->entry[i].key, key)) {
+            cache->entry[i].used = ++cache->clock;
+            return cache->entry[i].plan;
+        }
+    return NULL;
+}
+
+/* Keep the plan; the least recently used one leaves if there is no room. */
+static void keep(struct mfi_plan_cache *cache, XXH128_hash_t key, mf_plan *plan)
+{
+    int at = cache->count;
+    if (cache->count == CAPACITY) {
+        at = 0;
+        for (int i = 1; i < CAPACITY; i++)
+            at = cache->entry[i].used < cache->entry[at].used ? i : at;
+        mfi_plan_release(cache->entry[at].plan);
+    } else {
+        cache->count++;
+    }
+    cache->entry[at] = (entry){key, ++cache->clock, plan};
+}
+
+mf_status mf_plan_cached(mf_plan **out, mf_context *context, const mf_graph *graph, const mf_plan_options *options)
+{
+    const mf_plan_options defaults = MF_PLAN_OPTIONS_INIT;
+    *out = NULL;
+    MF_REQUIRE(context && graph, MF_E_INVALID, "mf_plan_cached: %s is NULL", context ? "graph" : "context");
+    options = options ? options : &defaults;
+    MF_TRY(mfi_plan_check_options(options));
+    MF_TRY(mf_graph_error(graph));
+    struct mfi_plan_cache *cache = mfi_context_plans(context);
+    XXH128_hash_t key = hash(graph, options);
+    mf_status status = MF_OK;
+    pthread_mutex_lock(&cache->lock);
+    mf_plan *plan = find(cache, key);
+    if (!plan) { /* others wait: planning the same graph twice costs more */
+        status = mfi_plan_make(&plan, context, graph, options);
+        if (status == MF_OK)
+            keep(cache, key, plan);
+    }
+    if (status == MF_OK) {
+        mfi_plan_retain(plan);
+        mfi_context_retain(context);
+        *out = plan;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    mfi_log(MFI_LOG_CACHE, "plans: %d kept", cache->count);
+    return status;
+}
