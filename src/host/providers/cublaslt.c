@@ -1,0 +1,248 @@
+/* MATMUL on CUDA through cuBLASLt: what it takes, in cuBLASLt's terms. cublaslt_match.c matches the chain,
+ * cublaslt_run.c calls the library. */
+#include "cublaslt.h"
+
+#include <stdio.h>
+
+#define WORKSPACE_HOPPER ((size_t)64 << 20)
+#define WORKSPACE ((size_t)32 << 20)
+
+enum { MAX_BATCH = 65535, MAX_CALLS = 4096 };
+
+static int64_t element(const mfi_view *v)
+{
+    return (int64_t)mf_dtype_size(v->dtype);
+}
+
+/* ---- types ---- */
+
+static bool is_fp8(mf_dtype d)
+{
+    return d == MF_E4M3 || d == MF_E5M2;
+}
+
+static bool types(mfi_lt_spec *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    mf_dtype a = mm->a.dtype, b = mm->b.dtype, d = s->d.view->dtype;
+    s->fp8 = is_fp8(a) && is_fp8(b);
+    bool single = a == MF_F32 || a == MF_F64 || a == MF_C64 || a == MF_C128, half = a == MF_F16 || a == MF_BF16;
+    MF_REFUSE_UNLESS(single || half || s->fp8, DTYPE, "%s operands", mf_dtype_name(a));
+    MF_REFUSE_UNLESS(a == b || s->fp8, DTYPE, "operands of %s and %s", mf_dtype_name(a), mf_dtype_name(b));
+    MF_REFUSE_UNLESS(!s->fp8 || a == MF_E4M3 || b == MF_E4M3, DTYPE, "two e5m2 operands");
+    MF_REFUSE_UNLESS(!s->fp8 || c->sm >= 89, DTYPE, "fp8 needs sm_89 or newer; the target is %s", c->arch);
+    MF_REFUSE_UNLESS(mm->acc == mfi_compute_type(a), COMPUTE, "%s operands summed in %s", mf_dtype_name(a),
+                     mfi_ctype_name(mm->acc));
+    bool result = d == a || (half && d == MF_F32) || (s->fp8 && (d == MF_F32 || d == MF_F16 || d == MF_BF16));
+    MF_REFUSE_UNLESS(result && !is_fp8(d), DTYPE, "a result of %s from %s", mf_dtype_name(d), mf_dtype_name(a));
+    s->tf32 = mm->compute == MF_COMPUTE_TF32 && (a == MF_F32 || a == MF_C64);
+    MF_REFUSE_UNLESS(!s->tf32 || c->sm >= 80, COMPUTE, "TF32 needs sm_80 or newer; the target is %s", c->arch);
+    bool plain = s->epilogue.bias < 0 && s->epilogue.activation == MFI_LT_NONE;
+    MF_REFUSE_UNLESS(plain || (a != MF_F64 && a != MF_C64 && a != MF_C128), NO_EPILOGUE,
+                     "cuBLASLt has no %s epilogue for %s", mfi_lt_epilogue_name(&s->epilogue), mf_dtype_name(a));
+    return true;
+}
+
+/* ---- layouts ---- */
+
+/* Place element (i, j) of a rows x columns matrix at i * si + j * sj. Either stride may be the unit one; an extent of 1
+ * makes its stride free. */
+static bool place(mfi_lt_matrix *out, const mfi_view *v, int64_t rows, int64_t columns, int64_t si, int64_t sj,
+                  bool may_transpose, const char *name, mfi_bid *bid)
+{
+    *out = (mfi_lt_matrix){.view = v, .rows = rows, .columns = columns};
+    for (int t = 0; t <= (may_transpose ? 1 : 0); t++) {
+        int64_t r = t ? columns : rows, c = t ? rows : columns, inner = t ? sj : si, ld = t ? si : sj;
+        if (r != 1 && inner != 1)
+            continue;
+        if (c == 1)
+            ld = r;
+        if (ld < r)
+            continue;
+        MF_REFUSE_UNLESS(r <= INT32_MAX && c <= INT32_MAX, SIZE, "%s has %lld x %lld elements", name, (long long)r,
+                         (long long)c);
+        out->rows = r;
+        out->columns = c;
+        out->ld = ld;
+        out->transposed = t;
+        return true;
+    }
+    return mfi_refuse(bid, MFI_R_LAYOUT,
+                      "%s has strides %lld and %lld; one must be 1 and the other at least the extent along it", name,
+                      (long long)si, (long long)sj);
+}
+
+static bool place_all(mfi_lt_spec *s, const mfi_problem *p, bool row_major, mfi_bid *bid)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    const mfi_view *l = row_major ? &mm->b : &mm->a, *r = row_major ? &mm->a : &mm->b, *d = s->d.view;
+    const mfi_view *c = s->epilogue.residual >= 0 ? &p->chain.operand[s->epilogue.residual].view : NULL;
+    int m = p->ndim - 2, n = p->ndim - 1;
+    int inner = row_major ? m : n, outer = row_major ? n : m; /* dims of left's k and rows, mirrored for right */
+    s->rows = row_major ? mm->n : mm->m;
+    s->columns = row_major ? mm->m : mm->n;
+    s->inner = mm->k;
+    if (!place(&s->d, d, s->rows, s->columns, d->strides[outer], d->strides[inner], false, "the result", bid))
+        return false;
+    if (c &&
+        !place(&s->c, c, s->rows, s->columns, c->strides[outer], c->strides[inner], false, "the added matrix", bid))
+        return false;
+    return place(&s->left, l, s->rows, mm->k, l->strides[outer], l->strides[inner], true, row_major ? "b" : "a", bid) &&
+           place(&s->right, r, mm->k, s->columns, r->strides[outer], r->strides[inner], true, row_major ? "a" : "b",
+                 bid);
+}
+
+/* ---- batches ---- */
+
+static mfi_lt_matrix *matrices(mfi_lt_spec *s, int i)
+{
+    mfi_lt_matrix *all[] = {&s->left, &s->right, &s->d, s->c.view ? &s->c : NULL};
+    return all[i];
+}
+
+/* Can batch dims `at` and those inside it, `count` matrices so far, be one strided batch? */
+static bool joins(mfi_lt_spec *s, const int64_t *shape, int at, int inside)
+{
+    for (int i = 0; i < 4; i++) {
+        const mfi_lt_matrix *x = matrices(s, i);
+        if (!x)
+            continue;
+        const int64_t *strides = x->view->strides;
+        if (strides[at] < 0 || (inside >= 0 && strides[at] != strides[inside] * shape[inside]))
+            return false;
+    }
+    return true;
+}
+
+/* The inner batch dims become one strided batch as far as strides and the limit allow; the outer ones are looped over.
+ */
+static bool batches(mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
+{
+    int inside = -1, d = p->ndim - 3;
+    s->batch = s->calls = 1;
+    for (; d >= 0; d--) {
+        if (p->shape[d] == 1)
+            continue;
+        /* merged strides count in units of the innermost dim of the run */
+        if (s->batch * p->shape[d] > MAX_BATCH || !joins(s, p->shape, d, inside))
+            break;
+        if (s->batch == 1)
+            for (int i = 0; i < 4; i++)
+                if (matrices(s, i))
+                    matrices(s, i)->batch_stride = matrices(s, i)->view->strides[d];
+        s->batch *= p->shape[d];
+        inside = d;
+    }
+    for (; d >= 0; d--) {
+        if (p->shape[d] == 1)
+            continue;
+        s->loop_shape[s->loops] = p->shape[d];
+        for (int i = 0; i < 4; i++)
+            if (matrices(s, i))
+                matrices(s, i)->loop_stride[s->loops] = matrices(s, i)->view->strides[d];
+        s->loops++;
+        s->calls *= p->shape[d];
+        MF_REFUSE_UNLESS(s->calls <= MAX_CALLS, LAYOUT,
+                         "the batch's strides cannot be one strided batch and would need %lld calls",
+                         (long long)s->calls);
+    }
+    return true;
+}
+
+/* ---- alignment ---- */
+
+static bool alignment(mfi_lt_matrix *x, const char *name, mfi_bid *bid)
+{
+    uint64_t bits = (uint64_t)x->view->alignment | 256;
+    bits |= (uint64_t)(x->batch_stride * element(x->view));
+    for (int i = 0; i < MF_MAX_DIMS; i++)
+        bits |= (uint64_t)(x->loop_stride[i] * element(x->view));
+    x->alignment = (uint32_t)(bits & (~bits + 1));
+    MF_REFUSE_UNLESS(x->alignment >= (uint32_t)element(x->view), ALIGNMENT,
+                     "%s is aligned to %u bytes, less than its elements", name, x->alignment);
+    return true;
+}
+
+static bool fp8_rules(const mfi_lt_spec *s, mfi_bid *bid)
+{
+    MF_REFUSE_UNLESS(s->left.transposed && !s->right.transposed, LAYOUT, "fp8 needs k contiguous in both operands");
+    MF_REFUSE_UNLESS(s->rows % 16 == 0 && s->columns % 16 == 0 && s->inner % 16 == 0, SIZE,
+                     "fp8 needs m, n and k to be multiples of 16");
+    MF_REFUSE_UNLESS(s->left.ld % 16 == 0 && s->right.ld % 16 == 0 && s->left.alignment >= 16 &&
+                         s->right.alignment >= 16,
+                     ALIGNMENT, "fp8 needs addresses and rows aligned to 16 bytes");
+    MF_REFUSE_UNLESS(s->epilogue.bias < 0 || s->d.view->dtype != MF_F32, DTYPE, "fp8 takes 16-bit biases only");
+    return true;
+}
+
+static bool vectors(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
+{
+    if (s->c.view)
+        MF_REFUSE_UNLESS(s->c.view->dtype == s->d.view->dtype, DTYPE, "a %s matrix is added to a result of %s",
+                         mf_dtype_name(s->c.view->dtype), mf_dtype_name(s->d.view->dtype));
+    if (s->epilogue.bias < 0)
+        return true;
+    const mfi_view *b = &p->chain.operand[s->epilogue.bias].view;
+    int axis = s->epilogue.bias_along_m ? p->ndim - 2 : p->ndim - 1;
+    MF_REFUSE_UNLESS(b->dtype == s->d.view->dtype, DTYPE, "a bias of %s for a result of %s", mf_dtype_name(b->dtype),
+                     mf_dtype_name(s->d.view->dtype));
+    MF_REFUSE_UNLESS(p->shape[axis] == 1 || b->strides[axis] == 1, LAYOUT, "the bias has stride %lld",
+                     (long long)b->strides[axis]);
+    MF_REFUSE_UNLESS(b->alignment >= 16, ALIGNMENT, "the bias is aligned to %d bytes; cuBLASLt needs 16", b->alignment);
+    return true;
+}
+
+/* ---- known bugs, by the version that runs; a fix is entered once it is known ---- */
+
+static bool known_bugs(const mfi_lt_spec *s, int64_t version, mfi_bid *bid)
+{
+    MF_REFUSE_UNLESS(s->epilogue.activation != MFI_LT_RELU, NAN_EPILOGUE, "its RELU turns NaN into 0");
+    MF_REFUSE_UNLESS(s->epilogue.bias < 0 || (s->rows != 1 && s->columns != 1) || version >= 120804, KNOWN_BUG,
+                     "a bias with m or n = 1 is wrong before cuBLAS 12.8.4; this is %lld", (long long)version);
+    return true;
+}
+
+static bool describe(mfi_lt_spec *s, const mfi_problem *p, const mfi_caps *c, bool row_major, mfi_bid *bid)
+{
+    *s = (mfi_lt_spec){0};
+    if (!mfi_lt_match(&s->epilogue, p, row_major, bid))
+        return false;
+    s->d.view = &p->chain.operand[s->epilogue.store].view;
+    if (!types(s, p, c, bid) || !place_all(s, p, row_major, bid) || !vectors(s, p, bid) || !batches(s, p, bid))
+        return false;
+    static const char *const names[] = {"the first operand", "the second operand", "the result", "the added matrix"};
+    for (int i = 0; i < 4; i++)
+        if (matrices(s, i) && !alignment(matrices(s, i), names[i], bid))
+            return false;
+    return (!s->fp8 || fp8_rules(s, bid)) && known_bugs(s, c->version[MFI_LIB_CUBLASLT], bid);
+}
+
+bool mfi_lt_describe(mfi_lt_spec *out, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
+{
+    mfi_bid other = {0};
+    if (describe(out, p, c, true, bid))
+        return true;
+    return describe(out, p, c, false, &other); /* the row-major attempt's reason is the one that users expect */
+}
+
+static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
+{
+    mfi_lt_spec s;
+    MF_REFUSE_UNLESS(p->anchor == MFI_MATMUL, NOT_ANCHOR, "it multiplies matrices");
+    MF_REFUSE_UNLESS(c->cuda, WRONG_TARGET, "the target is %s", c->arch);
+#ifndef MFI_WITH_CUDA
+    return mfi_refuse(bid, MFI_R_NOT_BUILT, "built without CUDA's headers");
+#endif
+    MF_REFUSE_UNLESS(c->library[MFI_LIB_CUBLASLT], NOT_FOUND, "cuBLASLt");
+    MF_REFUSE_UNLESS(mfi_problem_points(p) > 0 && p->u.matmul.k > 0, EMPTY, "m=%lld n=%lld k=%lld",
+                     (long long)p->u.matmul.m, (long long)p->u.matmul.n, (long long)p->u.matmul.k);
+    if (!mfi_lt_describe(&s, p, c, bid))
+        return false;
+    mfi_bid_roofline(bid, p, c, 0.92, (int)s.calls);
+    bid->workspace = c->sm == 90 ? WORKSPACE_HOPPER : WORKSPACE;
+    snprintf(bid->kernel, sizeof bid->kernel, "cublasLtMatmul %s%s", mfi_lt_epilogue_name(&s.epilogue),
+             s.c.view ? " + C" : "");
+    return true;
+}
+
+const mfi_provider mfi_provider_cublaslt = {"cublaslt", query, mfi_lt_prepare, mfi_lt_run, mfi_lt_destroy, NULL};

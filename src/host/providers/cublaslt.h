@@ -1,0 +1,49 @@
+/* A matmul step in cuBLASLt's terms. Shared by the cublaslt_*.c files only; needs no CUDA header. */
+#ifndef MFI_CUBLASLT_H
+#define MFI_CUBLASLT_H
+
+#include "provider.h"
+
+/* The chain as alpha * acc + beta * residual + bias, then an activation. Operands are indices into the chain; -1: none.
+ */
+typedef enum mfi_lt_activation { MFI_LT_NONE, MFI_LT_RELU, MFI_LT_GELU } mfi_lt_activation;
+typedef struct mfi_lt_epilogue {
+    double alpha[2], beta[2];
+    int residual, bias, store;
+    bool bias_along_m; /* else along n */
+    mfi_lt_activation activation;
+} mfi_lt_epilogue;
+
+/* A column-major matrix as cuBLASLt sees it. Looped batch strides are in elements, like the others. */
+typedef struct mfi_lt_matrix {
+    const mfi_view *view;
+    int64_t rows, columns, ld, batch_stride;
+    int64_t loop_stride[MF_MAX_DIMS];
+    bool transposed;
+    uint32_t alignment; /* of every address the library will see */
+} mfi_lt_matrix;
+
+/* D is computed as it lies: row-major D as the column-major D^T = B^T A^T. left x right gives d. */
+typedef struct mfi_lt_spec {
+    mfi_lt_epilogue epilogue;
+    mfi_lt_matrix left, right, c, d; /* c.view NULL: no residual */
+    int64_t rows, columns, inner;
+    int64_t batch; /* strided batch of one call */
+    int loops;     /* outer batch dims, one call per element */
+    int64_t loop_shape[MF_MAX_DIMS];
+    int64_t calls;
+    bool tf32, fp8;
+} mfi_lt_spec;
+
+/* Match the chain. `row_major`: D is row-major (bias along n can be expressed), else column-major (along m).
+ * False: refused, reason in bid. */
+bool mfi_lt_match(mfi_lt_epilogue *out, const mfi_problem *p, bool row_major, mfi_bid *bid);
+bool mfi_lt_describe(mfi_lt_spec *out, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
+const char *mfi_lt_epilogue_name(const mfi_lt_epilogue *e);
+
+/* cublaslt_run.c */
+mf_status mfi_lt_prepare(void **state, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid);
+mf_status mfi_lt_run(void *state, const mfi_run *run);
+void mfi_lt_destroy(void *state);
+
+#endif

@@ -1,0 +1,365 @@
+/* Calling cuBLASLt: one handle a context; a step keeps descriptors, layouts and the algorithm that its heuristic gave.
+ */
+#include "cublaslt.h"
+#include "loader.h"
+
+#ifdef MFI_WITH_CUDA
+#include <cublasLt.h>
+#include <stdio.h>
+
+#define LT_FUNCTIONS(X)                                                                                                \
+    X(cublasLtCreate)                                                                                                  \
+    X(cublasLtDestroy)                                                                                                 \
+    X(cublasLtGetStatusName)                                                                                           \
+    X(cublasLtMatmul)                                                                                                  \
+    X(cublasLtMatmulDescInit_internal)                                                                                 \
+    X(cublasLtMatmulDescSetAttribute)                                                                                  \
+    X(cublasLtMatrixLayoutInit_internal)                                                                               \
+    X(cublasLtMatrixLayoutSetAttribute)                                                                                \
+    X(cublasLtMatmulPreferenceInit_internal)                                                                           \
+    X(cublasLtMatmulPreferenceSetAttribute)                                                                            \
+    X(cublasLtMatmulAlgoGetHeuristic)                                                                                  \
+    X(cublasLtMatmulAlgoConfigGetAttribute)
+
+enum { CANDIDATES = 16, HOPPER_ALGORITHM = 66 };
+
+/* One per context. */
+typedef struct library {
+#define FIELD(name) __typeof__(name) *name;
+    LT_FUNCTIONS(FIELD)
+#undef FIELD
+    cublasLtHandle_t handle;
+    int64_t version;
+} library;
+
+typedef struct state {
+    mfi_lt_spec spec;
+    library *lt;
+    const mfi_view *bias; /* NULL: none */
+    cublasComputeType_t compute;
+    cudaDataType_t scale_type;
+    union {
+        float f[2];
+        double d[2];
+    } alpha, beta;
+    cublasLtMatmulDescOpaque_t desc; /* complete but for the bias pointer */
+    cublasLtMatrixLayoutOpaque_t left, right, c, d;
+    cublasLtMatmulHeuristicResult_t algorithm[CANDIDATES]; /* usable ones, best first; [0] runs */
+    int algorithms;
+} state;
+
+static mf_status check(const library *lt, cublasStatus_t result, const char *call)
+{
+    if (result == CUBLAS_STATUS_SUCCESS)
+        return MF_OK;
+    return mfi_fail(MF_E_LIBRARY, "cuBLASLt: %s in %s",
+                    lt->cublasLtGetStatusName ? lt->cublasLtGetStatusName(result) : "an error", call);
+}
+
+/* ---- the handle ---- */
+
+static void drop_library(void *object)
+{
+    library *lt = object;
+    if (lt->handle)
+        lt->cublasLtDestroy(lt->handle);
+    mf_free(lt);
+}
+
+static mf_status make_library(void **out, mf_context *context)
+{
+    library *lt = mfi_calloc(1, sizeof *lt);
+    if (!lt)
+        return MFI_NO_MEMORY(sizeof *lt);
+    const char *missing = NULL;
+#define LOAD(name)                                                                                                     \
+    do {                                                                                                               \
+        void *symbol_ = mfi_library_symbol(MFI_LIB_CUBLASLT, #name);                                                   \
+        memcpy(&lt->name, &symbol_, sizeof symbol_);                                                                   \
+        missing = symbol_ ? missing : #name;                                                                           \
+    } while (0);
+    LT_FUNCTIONS(LOAD)
+#undef LOAD
+    lt->version = mfi_library_load(MFI_LIB_CUBLASLT)->number;
+    mf_status status = MF_OK;
+    if (missing)
+        status = mfi_fail(MF_E_MISSING, "cuBLASLt has no %s: %s", missing, mfi_library_load(MFI_LIB_CUBLASLT)->missing);
+    if (status == MF_OK)
+        status = mfi_context_make_current(context);
+    if (status == MF_OK)
+        status = check(lt, lt->cublasLtCreate(&lt->handle), "cublasLtCreate");
+    if (status != MF_OK) {
+        mf_free(lt);
+        return status;
+    }
+    *out = lt;
+    return MF_OK;
+}
+
+/* ---- descriptors ---- */
+
+static cudaDataType_t cuda_type(mf_dtype d)
+{
+    static const cudaDataType_t types[MF_DTYPE_COUNT] = {
+        [MF_F16] = CUDA_R_16F, [MF_BF16] = CUDA_R_16BF, [MF_F32] = CUDA_R_32F,      [MF_F64] = CUDA_R_64F,
+        [MF_C64] = CUDA_C_32F, [MF_C128] = CUDA_C_64F,  [MF_E4M3] = CUDA_R_8F_E4M3, [MF_E5M2] = CUDA_R_8F_E5M2,
+    };
+    return types[d];
+}
+
+static void set_scalars(state *s, mfi_ctype acc)
+{
+    const mfi_lt_epilogue *e = &s->spec.epilogue;
+    static const cudaDataType_t scale_types[MFI_CTYPE_COUNT] = {
+        [MFI_F32] = CUDA_R_32F, [MFI_F64] = CUDA_R_64F, [MFI_C64] = CUDA_C_32F, [MFI_C128] = CUDA_C_64F};
+    bool single = acc == MFI_F32 || acc == MFI_C64;
+    s->scale_type = scale_types[acc];
+    s->compute = !single ? CUBLAS_COMPUTE_64F : s->spec.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    for (int i = 0; i < 2; i++) {
+        if (single) {
+            s->alpha.f[i] = (float)e->alpha[i];
+            s->beta.f[i] = (float)e->beta[i];
+        } else {
+            s->alpha.d[i] = e->alpha[i];
+            s->beta.d[i] = e->beta[i];
+        }
+    }
+}
+
+static mf_status describe_layout(const library *lt, cublasLtMatrixLayoutOpaque_t *out, const mfi_lt_matrix *x,
+                                 int64_t batch)
+{
+    int32_t count = (int32_t)batch;
+    MF_TRY(check(lt,
+                 lt->cublasLtMatrixLayoutInit_internal(out, sizeof *out, cuda_type(x->view->dtype), (uint64_t)x->rows,
+                                                       (uint64_t)x->columns, x->ld),
+                 "cublasLtMatrixLayoutInit"));
+    if (batch == 1)
+        return MF_OK;
+    MF_TRY(check(lt,
+                 lt->cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+                 "setting the batch count"));
+    return check(lt,
+                 lt->cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                      &x->batch_stride, sizeof x->batch_stride),
+                 "setting the batch stride");
+}
+
+/* Everything of the operation descriptor, with `bias` as the address of the bias. */
+static mf_status describe_operation(const state *s, cublasLtMatmulDescOpaque_t *out, const void *bias)
+{
+    static const cublasLtEpilogue_t epilogues[3][2] = {
+        {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS},
+        {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS},
+        {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS},
+    };
+    const library *lt = s->lt;
+    cublasLtEpilogue_t epilogue = epilogues[s->spec.epilogue.activation][s->bias != NULL];
+    cublasOperation_t ta = s->spec.left.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t tb = s->spec.right.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasStatus_t result = lt->cublasLtMatmulDescInit_internal(out, sizeof *out, s->compute, s->scale_type);
+    if (!result)
+        result = lt->cublasLtMatmulDescSetAttribute(out, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof ta);
+    if (!result)
+        result = lt->cublasLtMatmulDescSetAttribute(out, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb);
+    if (!result)
+        result = lt->cublasLtMatmulDescSetAttribute(out, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (!result && bias)
+        result = lt->cublasLtMatmulDescSetAttribute(out, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    return check(lt, result, "describing the operation");
+}
+
+static mf_status describe(state *s)
+{
+    const mfi_lt_spec *p = &s->spec;
+    MF_TRY(describe_layout(s->lt, &s->left, &p->left, p->batch));
+    MF_TRY(describe_layout(s->lt, &s->right, &p->right, p->batch));
+    MF_TRY(describe_layout(s->lt, &s->d, &p->d, p->batch));
+    if (p->c.view)
+        MF_TRY(describe_layout(s->lt, &s->c, &p->c, p->batch));
+    /* The heuristic reads the bias's alignment off its address: any address aligned as the query demanded will do. */
+    return describe_operation(s, &s->desc, s->bias ? (const void *)(uintptr_t)16 : NULL);
+}
+
+/* ---- algorithms ---- */
+
+static uint32_t config(const library *lt, const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what)
+{
+    uint32_t value = 0;
+    size_t written = 0;
+    lt->cublasLtMatmulAlgoConfigGetAttribute(algo, what, &value, sizeof value, &written);
+    return value;
+}
+
+/* Wrong results and hangs of one family of kernels on sm_90 and newer, by version. */
+static bool harmful(const state *s, const mfi_caps *c, const cublasLtMatmulAlgo_t *algo)
+{
+    const mfi_lt_spec *p = &s->spec;
+    int64_t v = s->lt->version;
+    bool before_fix = v < 130101 || (v >= 130200 && v < 130202);
+    if (c->sm < 90 || config(s->lt, algo, CUBLASLT_ALGO_CONFIG_ID) != HOPPER_ALGORITHM)
+        return false;
+    const mfi_lt_matrix *all[] = {&p->left, &p->right, &p->d, p->c.view ? &p->c : &p->d};
+    for (int i = 0; i < 4; i++)
+        if (before_fix && all[i]->ld * (int64_t)mf_dtype_size(all[i]->view->dtype) > INT32_MAX)
+            return true;
+    if (before_fix && p->fp8 && p->c.view)
+        return true;
+    uint32_t split = config(s->lt, algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+    return split > 1 && p->inner % split != 0; /* every version: no fixed one is known by its number */
+}
+
+static mf_status preferences(const state *s, cublasLtMatmulPreferenceOpaque_t *out, uint64_t workspace)
+{
+    const library *lt = s->lt;
+    const mfi_lt_spec *p = &s->spec;
+    uint32_t c = p->c.view ? p->c.alignment : p->d.alignment;
+    /* Split-K sums rounded to a 16-bit result lose the accumulator's precision. */
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK & ~(uint32_t)CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t what;
+        const void *value;
+        size_t bytes;
+    } settings[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &p->left.alignment, sizeof c},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &p->right.alignment, sizeof c},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &p->d.alignment, sizeof c},
+    };
+    MF_TRY(check(lt, lt->cublasLtMatmulPreferenceInit_internal(out, sizeof *out), "cublasLtMatmulPreferenceInit"));
+    for (size_t i = 0; i < MFI_COUNT(settings); i++)
+        MF_TRY(check(
+            lt, lt->cublasLtMatmulPreferenceSetAttribute(out, settings[i].what, settings[i].value, settings[i].bytes),
+            "setting a preference"));
+    return MF_OK;
+}
+
+static mf_status choose(state *s, const mfi_caps *c, size_t workspace)
+{
+    cublasLtMatmulPreferenceOpaque_t preference;
+    int found = 0;
+    MF_TRY(preferences(s, &preference, workspace));
+    cublasStatus_t result = s->lt->cublasLtMatmulAlgoGetHeuristic(s->lt->handle, &s->desc, &s->left, &s->right,
+                                                                  s->spec.c.view ? &s->c : &s->d, &s->d, &preference,
+                                                                  CANDIDATES, s->algorithm, &found);
+    if (result != CUBLAS_STATUS_NOT_SUPPORTED)
+        MF_TRY(check(s->lt, result, "cublasLtMatmulAlgoGetHeuristic"));
+    for (int i = 0; i < found; i++)
+        if (s->algorithm[i].state == CUBLAS_STATUS_SUCCESS && s->algorithm[i].workspaceSize <= workspace &&
+            !harmful(s, c, &s->algorithm[i].algo))
+            s->algorithm[s->algorithms++] = s->algorithm[i];
+    MF_REQUIRE(s->algorithms > 0, MF_E_UNSUPPORTED, "cuBLASLt offered %d algorithms for this matmul and none is usable",
+               found);
+    return MF_OK;
+}
+
+/* ---- the provider ---- */
+
+mf_status mfi_lt_prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
+{
+    static const char owner;
+    void *lt = NULL;
+    state *s = mfi_calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s)
+        return MFI_NO_MEMORY(sizeof *s);
+    mf_status status = MF_OK;
+    if (!mfi_lt_describe(&s->spec, p, c, bid))
+        status = mfi_fail(MF_E_UNSUPPORTED, "cuBLASLt: %s", bid->detail);
+    s->bias = s->spec.epilogue.bias >= 0 ? &p->chain.operand[s->spec.epilogue.bias].view : NULL;
+    set_scalars(s, p->u.matmul.acc);
+    if (status == MF_OK && c->present) {
+        status = mfi_context_object(context, &owner, make_library, drop_library, &lt);
+        s->lt = lt;
+        if (status == MF_OK)
+            status = mfi_context_make_current(context);
+        if (status == MF_OK)
+            status = describe(s);
+        if (status == MF_OK)
+            status = choose(s, c, bid->workspace);
+        if (status == MF_OK)
+            bid->workspace = s->algorithm[0].workspaceSize;
+    }
+    if (status != MF_OK) {
+        mf_free(s);
+        return status;
+    }
+    *out = s;
+    return MF_OK;
+}
+
+static void *address(const mfi_lt_matrix *x, const mfi_run *run, int64_t shift)
+{
+    return (char *)run->slots[x->view->slot] + (x->view->offset + shift) * (int64_t)mf_dtype_size(x->view->dtype);
+}
+
+/* Offsets of the matrices at call number `call` of the looped batch dims. */
+static void shifts(const mfi_lt_spec *p, int64_t call, int64_t *left, int64_t *right, int64_t *c, int64_t *d)
+{
+    *left = *right = *c = *d = 0;
+    for (int i = 0; i < p->loops; i++) {
+        int64_t at = call % p->loop_shape[i];
+        call /= p->loop_shape[i];
+        *left += at * p->left.loop_stride[i];
+        *right += at * p->right.loop_stride[i];
+        *c += at * p->c.loop_stride[i];
+        *d += at * p->d.loop_stride[i];
+    }
+}
+
+mf_status mfi_lt_run(void *state_, const mfi_run *run)
+{
+    const state *s = state_;
+    const mfi_lt_spec *p = &s->spec;
+    const library *lt = s->lt;
+    cublasLtMatmulDescOpaque_t own, *desc = (cublasLtMatmulDescOpaque_t *)&s->desc;
+    if (s->bias) { /* the address is part of the descriptor: runs at the same time have one each, on their stacks */
+        MF_TRY(describe_operation(
+            s, &own, (char *)run->slots[s->bias->slot] + s->bias->offset * (int64_t)mf_dtype_size(s->bias->dtype)));
+        desc = &own;
+    }
+    cublasLtMatrixLayoutOpaque_t *layout_left = (cublasLtMatrixLayoutOpaque_t *)&s->left,
+                                 *layout_right = (cublasLtMatrixLayoutOpaque_t *)&s->right,
+                                 *layout_d = (cublasLtMatrixLayoutOpaque_t *)&s->d,
+                                 *layout_c = p->c.view ? (cublasLtMatrixLayoutOpaque_t *)&s->c : layout_d;
+    for (int64_t call = 0; call < p->calls; call++) {
+        int64_t left, right, c, d;
+        shifts(p, call, &left, &right, &c, &d);
+        void *result = address(&p->d, run, d);
+        const void *added = p->c.view ? address(&p->c, run, c) : result; /* not read: beta is 0 */
+        MF_TRY(check(lt,
+                     lt->cublasLtMatmul(lt->handle, desc, &s->alpha, address(&p->left, run, left), layout_left,
+                                        address(&p->right, run, right), layout_right, &s->beta, added, layout_c, result,
+                                        layout_d, &s->algorithm[0].algo, run->workspace, s->algorithm[0].workspaceSize,
+                                        run->stream),
+                     "cublasLtMatmul"));
+    }
+    return MF_OK;
+}
+
+void mfi_lt_destroy(void *state_)
+{
+    mf_free(state_);
+}
+#else
+
+mf_status mfi_lt_prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
+{
+    (void)p, (void)c, (void)context, (void)bid;
+    *out = NULL;
+    return mfi_fail(MF_E_UNSUPPORTED, "this build has no cuBLASLt");
+}
+
+mf_status mfi_lt_run(void *state, const mfi_run *run)
+{
+    (void)state, (void)run;
+    return mfi_fail(MF_E_UNSUPPORTED, "this build has no cuBLASLt");
+}
+
+void mfi_lt_destroy(void *state)
+{
+    (void)state;
+}
+#endif
