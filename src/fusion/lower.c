@@ -35,11 +35,34 @@ static void bound_buffer(mfi_buffer *b, const mf_tensor *t, mfi_buffer_kind kind
     memcpy(b->strides, t->strides, sizeof b->strides);
 }
 
+/* An output that is bound with reordered axes, described with the axes of the node that is stored in it. */
+static void own_axes(const mf_graph *g, int view, mfi_buffer *b)
+{
+    for (; g->node[view].kind == MFI_N_VIEW; view = g->node[view].src[0]) {
+        const mfi_node *v = &g->node[view], *s = &g->node[v->src[0]];
+        int64_t strides[MF_MAX_DIMS] = {0};
+        for (int d = 0, k = 0; d < v->ndim; d++) {
+            if (v->u.view.kind == MFI_V_PERMUTE) {
+                strides[v->u.view.permutation[d]] = b->strides[d];
+            } else if (v->shape[d] != 1) {
+                while (s->shape[k] == 1)
+                    k++;
+                strides[k++] = b->strides[d];
+            }
+        }
+        b->ndim = s->ndim;
+        memcpy(b->shape, s->shape, sizeof b->shape);
+        memcpy(b->strides, strides, sizeof b->strides);
+    }
+}
+
 /* Give every value that is read from memory its slot: the output it is, or a temporary. */
 static mf_status assign_slots(lowering *l)
 {
     for (int i = 0; i < l->s->inputs + l->s->outputs; i++)
         bound_buffer(&l->s->buffer[i], &l->bindings[i], i < l->s->inputs ? MFI_BUF_INPUT : MFI_BUF_OUTPUT);
+    for (int o = 0; o < l->s->outputs; o++)
+        own_axes(l->g, l->g->stored_as[o], &l->s->buffer[l->s->inputs + o]);
     for (int i = 0; i < l->g->count; i++) {
         const mfi_node *n = &l->g->node[i];
         const mfi_value *v = &l->p->value[i];

@@ -195,19 +195,46 @@ static void mark(const mf_graph *g, bool *used)
         used[i] |= g->node[i].kind == MFI_N_INPUT;
 }
 
-/* Outputs that are leaves or views, and second outputs of a solver's results, become copies. */
+/* A computed node whose axes are only reordered on the way to an output can be stored in that order at once, if nothing
+ * else looks at it through a view. Returns it, or -1. */
+static int32_t stored_through(const pass *p, int32_t id)
+{
+    for (int32_t v = id; p->g->node[v].kind == MFI_N_VIEW; v = p->g->node[v].src[0])
+        if (p->g->node[v].u.view.kind != MFI_V_PERMUTE &&
+            (p->g->node[v].u.view.kind != MFI_V_RESHAPE || !mfi_view_is_unit(p->g, v)))
+            return -1;
+    int base = mfi_view_base(p->g, id), views = 0, chain = 0;
+    for (int32_t v = id; v != base; v = p->g->node[v].src[0])
+        chain++;
+    for (int i = 0; i < p->g->count; i++)
+        views += p->g->node[i].kind == MFI_N_VIEW && mfi_view_base(p->g, i) == base;
+    for (int o = 0; o < p->g->outputs; o++)
+        if (p->g->output[o] == base)
+            return -1;
+    mfi_node_kind kind = p->g->node[base].kind;
+    bool computed = kind == MFI_N_APPLY || kind == MFI_N_CAST || kind == MFI_N_REDUCE || kind == MFI_N_MATMUL;
+    return computed && views == chain ? base : -1;
+}
+
+/* Outputs that are leaves or moved by views, and second outputs of a solver's results, become copies. */
 static mf_status finish_outputs(pass *p)
 {
+    p->g->stored_as = mfi_alloc((size_t)p->old->outputs * sizeof *p->g->stored_as);
+    if (!p->g->stored_as)
+        return MFI_NO_MEMORY((size_t)p->old->outputs * sizeof *p->g->stored_as);
     for (int o = 0; o < p->old->outputs; o++) {
-        int32_t id = p->id[p->old->output[o]];
+        int32_t id = p->id[p->old->output[o]], base = -1;
         mfi_node_kind kind = p->g->node[id].kind;
         bool solver = kind == MFI_N_SOLVE || kind == MFI_N_RESULT;
         bool again = false;
         for (int e = 0; e < o; e++)
             again |= p->g->output[e] == id;
-        if (kind == MFI_N_INPUT || kind == MFI_N_CONST || kind == MFI_N_VIEW || (solver && again))
+        if (kind == MFI_N_VIEW)
+            base = stored_through(p, id);
+        if (kind == MFI_N_INPUT || kind == MFI_N_CONST || (kind == MFI_N_VIEW && base < 0) || (solver && again))
             id = copy_of(p, id);
-        MF_TRY(mf_graph_output(p->g, (mf_node){id}));
+        p->g->stored_as[o] = id;
+        MF_TRY(mf_graph_output(p->g, (mf_node){base < 0 ? id : base}));
     }
     return MF_OK;
 }

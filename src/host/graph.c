@@ -16,6 +16,7 @@ void mf_graph_free(mf_graph *g)
     mf_free(g->message);
     mf_free(g->node);
     mf_free(g->output);
+    mf_free(g->stored_as);
     mf_free(g);
 }
 

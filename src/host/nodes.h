@@ -71,6 +71,7 @@ struct mf_graph {
     int count, capacity, inputs, outputs, output_capacity;
     mfi_node *node;
     int32_t *output;
+    int32_t *stored_as; /* after normalising: per output, the view of it whose axes the bound tensor has, or itself */
 };
 
 /* graph.c */

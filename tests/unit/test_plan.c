@@ -199,6 +199,28 @@ Test(plan, transpose_of_a_computed_value_goes_through_memory)
     mf_plan_free(p);
 }
 
+/* A product that is returned transposed is stored transposed. */
+Test(plan, reordered_outputs_cost_no_copy)
+{
+    enum { M = 10, K = 12, N = 14 };
+    mf_node x = in2(MF_F32, M, K), w = in2(MF_F32, K, N);
+    mf_node y = mf_graph_reshape(g, mf_graph_tanh(g, mf_graph_matmul(g, x, w)), 3, (int64_t[]){M, 1, N});
+    mf_graph_output(g, mf_graph_transpose(g, y, (int[]){2, 1, 0}));
+    mf_plan *p = make(0);
+    expect_steps(p, 1);
+    mf_tensor *t = bind(p);
+    run(p, t);
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++) {
+            double acc = 0;
+            for (int k = 0; k < K; k++)
+                acc += (double)data(t, 0)[i * K + k] * data(t, 1)[k * N + j];
+            cr_assert_float_eq(data(t, 2)[j * M + i], tanh(acc), 1e-5);
+        }
+    unbind(p, t);
+    mf_plan_free(p);
+}
+
 /* silu(x@w1) * (x@w2): two products, the gate in the second's epilogue. */
 Test(plan, gated_products_are_two_steps)
 {
