@@ -433,6 +433,7 @@ Test(plan, a_plan_outlives_its_context_handle)
     run(p, t);
     unbind(p, t);
     mf_plan_free(p);
+    mf_graph_free(g);
     setup();
 }
 
