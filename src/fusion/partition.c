@@ -132,7 +132,7 @@ static bool align(const pass *s, int group, const mfi_node *n, const int *in_gro
         const mfi_node *x = &s->g->node[n->src[i]];
         for (int d = 0; d < x->ndim; d++) {
             int at = d + n->ndim - x->ndim, to = operand_maps[i][d];
-            if (to < 0)
+            if (to < 0 || x->shape[d] == 1)
                 continue;
             if (map[at] >= 0 && map[at] != to)
                 return false;
@@ -230,23 +230,40 @@ static bool absorbable(const pass *s, int from, int into, const mfi_node *n)
            (extent(f, ~0u) == extent(t, ~0u) && !read_by_others(s->p, from, into));
 }
 
-/* Merge the plain map `from` into `into`, each value keeping its place relative to n's axes. */
-static bool absorb(pass *s, int from, int into, const mfi_node *n, int source, const int8_t *map)
+/* Where the domain axes of `from` lie in the group whose axes `map` gives for n, as n's operands see them; false if two
+ * operands see them differently, or not all. */
+static bool relate(const pass *s, int from, const mfi_node *n, const int8_t *map, int8_t *axis_of)
 {
-    mfi_group *f = &s->p->group[from], *t = &s->p->group[into];
-    if (!absorbable(s, from, into, n))
-        return false;
-    const mfi_node *x = &s->g->node[n->src[source]];
-    int8_t axis_of[MF_MAX_DIMS], operand[MF_MAX_DIMS];
-    memset(axis_of, -1, sizeof axis_of);
-    if (operand_value(s, n->src[source], operand) < 0)
-        return false;
-    for (int d = 0; d < x->ndim; d++)
-        if (operand[d] >= 0)
-            axis_of[operand[d]] = map[d + n->ndim - x->ndim];
+    const mfi_group *f = &s->p->group[from];
+    memset(axis_of, -1, MF_MAX_DIMS);
+    for (int i = 0; i < n->sources; i++) {
+        const mfi_node *x = &s->g->node[n->src[i]];
+        int8_t operand[MF_MAX_DIMS];
+        int base = operand_value(s, n->src[i], operand);
+        if (base < 0 || s->p->value[base].group != from)
+            continue;
+        for (int d = 0; d < x->ndim; d++) {
+            int axis = operand[d], to = map[d + n->ndim - x->ndim];
+            if (axis < 0 || f->shape[axis] == 1)
+                continue;
+            if (axis_of[axis] >= 0 && axis_of[axis] != to)
+                return false;
+            axis_of[axis] = (int8_t)to;
+        }
+    }
     for (int d = 0; d < f->ndim; d++)
         if (f->shape[d] != 1 && axis_of[d] < 0)
             return false;
+    return true;
+}
+
+/* Merge the plain map `from` into `into`, each value keeping its place relative to n's axes. */
+static bool absorb(pass *s, int from, int into, const mfi_node *n, const int8_t *map)
+{
+    mfi_group *f = &s->p->group[from], *t = &s->p->group[into];
+    int8_t axis_of[MF_MAX_DIMS];
+    if (!absorbable(s, from, into, n) || !relate(s, from, n, map, axis_of))
+        return false;
     for (int i = 0; i < f->nodes; i++) {
         mfi_value *v = &s->p->value[f->node[i]];
         v->group = into;
@@ -338,7 +355,7 @@ static bool join_elementwise(pass *s, int node)
         return false;
     for (int i = 0; i < n->sources; i++) {
         int other = base[i] < 0 ? -1 : s->p->value[base[i]].group;
-        if (other >= 0 && other != group && absorb(s, other, group, n, i, map))
+        if (other >= 0 && other != group && absorb(s, other, group, n, map))
             continue;
         if (other != group)
             read_from_memory(s, group, n->src[i], false);
@@ -361,7 +378,7 @@ static mf_status place_elementwise(pass *s, int node)
     identity_map(n, map);
     for (int i = 0; i < n->sources; i++) {
         int base = s->fuse ? operand_value(s, n->src[i], operand) : -1;
-        if (base >= 0 && absorb(s, s->p->value[base].group, group, n, i, map))
+        if (base >= 0 && absorb(s, s->p->value[base].group, group, n, map))
             continue;
         if (s->p->value[mfi_view_base(s->g, n->src[i])].group != group)
             read_from_memory(s, group, n->src[i], false);
