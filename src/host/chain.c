@@ -216,8 +216,8 @@ void mfi_problem_text(const mfi_problem *p, mfi_text *out)
         mfi_text_add(out, " over ");
         shape_text(p->shape, p->ndim, out);
     } else if (p->anchor == MFI_SOLVE) {
-        mfi_text_add(out, "%s %s n=%lld nrhs=%lld batch ", solvers[p->u.solve.solver],
-                     mfi_ctype_name(p->u.solve.ctype), (long long)p->u.solve.n, (long long)p->u.solve.nrhs);
+        mfi_text_add(out, "%s %s n=%lld nrhs=%lld batch ", solvers[p->u.solve.solver], mfi_ctype_name(p->u.solve.ctype),
+                     (long long)p->u.solve.n, (long long)p->u.solve.nrhs);
         shape_text(p->shape, p->ndim, out);
     } else {
         mfi_text_add(out, p->nreduce ? "reduce " : "map ");

@@ -10,7 +10,7 @@ static const struct {
     const char *name;
     int bits;
 } topics[] = {
-    {"plan", MFI_LOG_PLAN}, {"run", MFI_LOG_RUN},   {"tune", MFI_LOG_TUNE},
+    {"plan", MFI_LOG_PLAN},   {"run", MFI_LOG_RUN},   {"tune", MFI_LOG_TUNE},
     {"cache", MFI_LOG_CACHE}, {"load", MFI_LOG_LOAD}, {"all", ~0},
 };
 
