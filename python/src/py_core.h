@@ -238,8 +238,8 @@ PyObject *mfpy_plan_create(mfpy_state *state, const mfpy_plan_request *request);
 
 /* Run over imported inputs (captured arrays are added here). out: NULL, None, an array or a tuple of them. */
 PyObject *mfpy_plan_execute(mfpy_state *state, PyObject *plan, mfpy_arrays *arrays, PyObject *out, PyObject *stream);
-/* Import the arrays that a trace captured, after those of the arguments. */
-int mfpy_add_captured(mfpy_state *state, PyObject *captured, mfpy_arrays *arrays, int64_t stream);
+/* Import a tuple of arrays (or NULL), those that a trace captured say, after the ones there are. */
+int mfpy_add_tuple(mfpy_state *state, PyObject *captured, mfpy_arrays *arrays, int64_t stream);
 /* Check that all arrays are of one library and device; fills *place: the CPU and NumPy for none. */
 int mfpy_place_of(mfpy_state *state, const mfpy_arrays *arrays, PyObject *function, mfpy_place *place);
 

@@ -168,12 +168,13 @@ static PyObject *plan_for(mfpy_state *state, function *self, PyObject *args, PyO
     if (!built)
         return NULL;
     if (PyArg_ParseTuple(built, "O!OO!", state->graph_type, &graph, &finish, &PyTuple_Type, &captured) &&
-        mfpy_add_captured(state, captured, arrays, -1) == 0 &&
+        mfpy_add_tuple(state, captured, arrays, -1) == 0 &&
         mfpy_place_of(state, arrays, self->implementation, &place) == 0) {
         mfpy_plan_request request = {.graph = graph,
                                      .context = mfpy_context_for(state, place.device, place.index),
                                      .finish = finish == Py_None ? NULL : finish,
                                      .captured = captured,
+                                     .flags = self->flags,
                                      .bindings = arrays};
         plan = request.context ? mfpy_plan_create(state, &request) : NULL;
     }
@@ -255,9 +256,10 @@ static PyObject *function_repr(PyObject *self)
 
 static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"implementation", NULL};
+    static char *names[] = {"implementation", "flags", NULL};
     PyObject *implementation;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O", names, &implementation))
+    int flags = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|i", names, &implementation, &flags))
         return NULL;
     if (!PyCallable_Check(implementation))
         return PyErr_Format(PyExc_TypeError, "a function is needed, not %R", implementation);
@@ -266,6 +268,7 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         return NULL;
     self->implementation = Py_NewRef(implementation);
     self->dict = self->weak = NULL;
+    self->flags = flags;
     self->slots = NULL;
     self->count = self->capacity = 0;
     self->lock = MFPY_LOCK_NEW();
@@ -333,6 +336,7 @@ static PyObject *function_plans(PyObject *self, void *closure)
 static PyMemberDef function_members[] = {
     {"__dictoffset__", T_PYSSIZET, offsetof(function, dict), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(function, weak), READONLY, NULL},
+    {"flags", T_INT, offsetof(function, flags), READONLY, "what every plan is made with"},
     {"__wrapped__", T_OBJECT, offsetof(function, implementation), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

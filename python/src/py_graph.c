@@ -321,22 +321,31 @@ static PyObject *graph_plan(METHOD_ARGS)
 {
     mfpy_state *state = mfpy_state_of(defining);
     mfpy_plan_request request = {.graph = self};
-    PyObject *finish = Py_None, *captured = NULL;
+    PyObject *finish = Py_None, *captured = NULL, *bindings = Py_None;
     const mfpy_param params[] = {{.name = "context", .kind = 'O', .out = &request.context},
                                  {.name = "finish", .kind = 'O', .out = &finish, .optional = true},
                                  {.name = "captured", .kind = 'O', .out = &captured, .optional = true},
                                  {.name = "flags", .kind = 'i', .out = &request.flags, .optional = true},
                                  {.name = "providers", .kind = 's', .out = &request.providers, .optional = true},
+                                 {.name = "bindings", .kind = 'O', .out = &bindings, .optional = true},
                                  {0}};
     if (mfpy_parse("plan", args, nargs, kwnames, params) < 0)
         return NULL;
-    if (Py_TYPE(request.context) != state->context_type || (captured && !PyTuple_Check(captured))) {
-        PyErr_SetString(PyExc_TypeError, "plan() takes a Context, a callable or None, and a tuple");
+    if (Py_TYPE(request.context) != state->context_type || (captured && !PyTuple_Check(captured)) ||
+        (bindings != Py_None && !PyTuple_Check(bindings))) {
+        PyErr_SetString(PyExc_TypeError, "plan() takes a Context, and tuples of arrays");
         return NULL;
     }
     request.finish = finish == Py_None ? NULL : finish;
     request.captured = captured;
-    return mfpy_plan_create(state, &request);
+    mfpy_arrays examples;
+    mfpy_arrays_init(&examples);
+    request.bindings = bindings == Py_None ? NULL : &examples;
+    PyObject *plan = NULL;
+    if (mfpy_add_tuple(state, bindings == Py_None ? NULL : bindings, &examples, -1) == 0)
+        plan = mfpy_plan_create(state, &request);
+    mfpy_arrays_clear(&examples);
+    return plan;
 }
 
 static PyObject *graph_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -394,7 +403,7 @@ static PyMethodDef graph_methods[] = {
     METHOD(slice, "x, start, length, step"),
     METHOD(output, "x"),
     METHOD(describe, "x"),
-    METHOD(plan, "context, finish=None, captured=(), flags=0, providers=None"),
+    METHOD(plan, "context, finish=None, captured=(), flags=0, providers=None, bindings=None"),
     {NULL, NULL, 0, NULL},
 };
 

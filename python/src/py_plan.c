@@ -157,7 +157,7 @@ int mfpy_place_of(mfpy_state *state, const mfpy_arrays *arrays, PyObject *functi
     return 0;
 }
 
-int mfpy_add_captured(mfpy_state *state, PyObject *captured, mfpy_arrays *arrays, int64_t stream)
+int mfpy_add_tuple(mfpy_state *state, PyObject *captured, mfpy_arrays *arrays, int64_t stream)
 {
     Py_ssize_t count = captured ? PyTuple_Size(captured) : 0;
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -312,7 +312,7 @@ PyObject *mfpy_plan_execute(mfpy_state *state, PyObject *self, mfpy_arrays *arra
     int64_t import_stream = -1;
     if (stream && mfpy_import_stream(state, stream, &import_stream) < 0)
         return NULL;
-    if (mfpy_add_captured(state, plan->captured, arrays, import_stream) < 0 ||
+    if (mfpy_add_tuple(state, plan->captured, arrays, import_stream) < 0 ||
         mfpy_place_of(state, arrays, NULL, &place) < 0 || check_place(state, plan, arrays, &place) < 0 ||
         mfpy_stream(state, &place, stream, &pointer) < 0 ||
         bind_outputs(state, plan, &place, out, &outputs, import_stream) < 0)

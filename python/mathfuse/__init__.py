@@ -1,0 +1,71 @@
+"""mathfuse: plans chains of linear algebra and FFT calls and runs each in as few kernels as it can.
+
+    y = mathfuse.matmul(x, w, bias=b, activation="gelu")
+
+    @mathfuse.fuse
+    def layer(x, w, b, r):
+        return numpy.tanh(x @ w + b) + r
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from mathfuse import _core, _interop
+
+_core.library_path(_interop.library_directories())
+
+from mathfuse import errors, fft, linalg  # noqa: E402
+from mathfuse._core import Context, Plan  # noqa: E402
+from mathfuse._functions import (  # noqa: E402
+    ELEMENTWISE,
+    all,
+    any,
+    cast,
+    clip,
+    einsum,
+    layer_norm,
+    linear,
+    matmul,
+    max,
+    mean,
+    min,
+    prod,
+    rms_norm,
+    softmax,
+    std,
+    sum,
+    var,
+    where,
+)
+from mathfuse._plan import Spec, fuse, plan, spec  # noqa: E402
+from mathfuse.errors import Error  # noqa: E402
+
+__version__: str = _core.version()
+
+globals().update(ELEMENTWISE)
+
+
+def get_include() -> str:
+    """The directory that holds mathfuse/mathfuse.h and the device headers."""
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
+
+
+def info(device: str | None = None, *, json: bool = False) -> str:
+    """What was found on this machine: version, devices, libraries with version, path and how they were found, what is missing.
+
+    `device` adds a device or target: "cuda", "sm_90a".
+    """
+    return _core.info(None if device is None else Context(device), json)
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"module 'mathfuse' has no attribute {name!r}")
+
+
+__all__ = [
+    "Context", "Error", "Plan", "Spec", "all", "any", "cast", "clip", "einsum", "errors", "fft", "fuse", "get_include",
+    "info", "layer_norm", "linalg", "linear", "matmul", "max", "mean", "min", "plan", "prod", "rms_norm", "softmax", "spec",
+    "std", "sum", "var", "where", *ELEMENTWISE,
+]  # fmt: skip

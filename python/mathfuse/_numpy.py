@@ -1,0 +1,355 @@
+"""NumPy's own functions on traced values: ufuncs and the functions that NEP 18 hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from mathfuse import _core, _functions, _interop, _views, fft, linalg
+from mathfuse._einsum import contract
+from mathfuse._trace import Traced, apply, as_traced, broadcast, cast, current, matmul, normalise_axes, power, reduce
+from mathfuse.errors import InvalidError, UnsupportedError
+
+_REDUCED = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"}
+
+
+def _refuse(name: str, hint: str = "") -> UnsupportedError:
+    return UnsupportedError(f"numpy.{name} cannot be traced{hint or '; write it with functions of mathfuse, or call it outside'}")
+
+
+def _plain(kwargs: dict[str, Any], name: str, **allowed: Any) -> None:
+    """Refuse keyword arguments that change the meaning; those at their defaults pass."""
+    defaults = {"out": None, "where": True, "initial": None, "order": "K", "subok": True, "casting": "same_kind", **allowed}
+    for key, value in kwargs.items():
+        if key in defaults and (value is defaults[key] or type(value).__name__ == "_NoValueType"):
+            continue
+        if key == "out" and value == (None,):
+            continue
+        if key == "out":
+            raise InvalidError(f"numpy.{name}: out= cannot be traced; return the value, and pass out= to the fused function")
+        if key in ("order", "subok", "casting"):
+            continue
+        raise InvalidError(f"numpy.{name}: the argument {key}= cannot be traced; use mf.where or a separate step")
+
+
+# ---- ufuncs ----
+
+
+def _positive(x: Any) -> Traced:
+    return as_traced(x)
+
+
+def _scaled(factor: float) -> Callable[[Any], Traced]:
+    return lambda x: apply("multiply", x, factor)
+
+
+def _float_power(x: Any, y: Any) -> Traced:
+    return apply("power", cast(as_traced(x), "f64"), y)
+
+
+def _heaviside(x: Any, y: Any) -> Traced:
+    x = as_traced(x)
+    return apply("where", apply("equal", x, 0), y, apply("where", apply("isnan", x), x, apply("greater", x, 0)))
+
+
+def _logaddexp2(x: Any, y: Any) -> Traced:
+    log2 = 0.6931471805599453
+    return apply("multiply", apply("logaddexp", apply("multiply", x, log2), apply("multiply", y, log2)), 1 / log2)
+
+
+def _vecdot(x: Any, y: Any) -> Traced:
+    x = as_traced(x)
+    return reduce("sum", apply("multiply", apply("conjugate", x) if x._dtype[0] == "c" else x, y), -1)
+
+
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "matmul": matmul,
+    "positive": _positive,
+    "fabs": lambda x: apply("absolute", x),
+    "invert": _functions.invert_bits,
+    "bitwise_invert": _functions.invert_bits,
+    "deg2rad": _scaled(0.017453292519943295),
+    "radians": _scaled(0.017453292519943295),
+    "rad2deg": _scaled(57.29577951308232),
+    "degrees": _scaled(57.29577951308232),
+    "float_power": _float_power,
+    "heaviside": _heaviside,
+    "logaddexp2": _logaddexp2,
+    "divmod": lambda x, y: (apply("floor_divide", x, y), apply("remainder", x, y)),
+    "power": lambda x, y: power(as_traced(x), y) if type(y) in (int, float) and y == 2 else apply("power", x, y),
+    "vecdot": _vecdot,
+    "matvec": lambda x, y: matmul(x, _views.expand_dims(as_traced(y), -1))[..., 0],
+    "vecmat": lambda x, y: matmul(_views.expand_dims(apply("conjugate", x), -2), y)[..., 0, :],
+}
+
+
+@cache
+def _arities() -> dict[str, int]:
+    return {name: arity for name, arity, _ in _core.ops()}
+
+
+def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    name = str(ufunc.__name__)
+    if method == "reduce" and name in _REDUCED:
+        axis, keepdims, dtype = kwargs.pop("axis", 0), kwargs.pop("keepdims", False), kwargs.pop("dtype", None)
+        _plain(kwargs, f"{name}.reduce")
+        return reduce(_REDUCED[name], inputs[0], axis, keepdims, dtype)
+    if method != "__call__":
+        raise _refuse(f"{name}.{method}")
+    dtype = kwargs.pop("dtype", None)
+    _plain(kwargs, name)
+    if dtype is not None:
+        inputs = tuple(cast(as_traced(x), _interop.dtype_name(dtype)) for x in inputs)
+    if name in _UFUNCS:
+        return _UFUNCS[name](*inputs)
+    name = _functions.ALIASES.get(name, name)
+    if _arities().get(name) != len(inputs):
+        raise _refuse(name)
+    return apply(name, *inputs)
+
+
+# ---- functions ----
+
+
+def _reduction(op: str) -> Callable[..., Any]:
+    def traced(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **kwargs: Any) -> Any:
+        _plain({"out": out, **kwargs}, op, initial=None)
+        return reduce(op, a, axis, keepdims is True, dtype)
+
+    return traced
+
+
+def _extreme(op: str) -> Callable[..., Any]:
+    def traced(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, **kwargs: Any) -> Any:
+        _plain({"out": out, **kwargs}, op)
+        return reduce(op, a, axis, keepdims is True)
+
+    return traced
+
+
+def _spread(root: bool) -> Callable[..., Any]:
+    def traced(
+        a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: Any = False, **kwargs: Any
+    ) -> Any:
+        ddof = kwargs.pop("correction", ddof)
+        _plain({"out": out, **kwargs}, "std" if root else "var")
+        x = as_traced(a) if dtype is None else cast(as_traced(a), _interop.dtype_name(dtype))
+        value = _functions.variance(x, axis, ddof, keepdims is True)
+        return apply("sqrt", value) if root else value
+
+    return traced
+
+
+def _where(condition: Any, *branches: Any) -> Any:
+    if len(branches) != 2:
+        raise _refuse("where", " without its two branches: the number of hits is not known; pass x and y")
+    return _functions.where(condition, *branches)
+
+
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    low, high = kwargs.pop("min", a_min), kwargs.pop("max", a_max)
+    _plain({"out": out, **kwargs}, "clip")
+    values = [None if type(v).__name__ == "_NoValueType" else v for v in (low, high)]
+    return _functions.limited(a, *values)
+
+
+def _reshape(a: Any, /, shape: Any = None, order: str = "C", **kwargs: Any) -> Any:
+    kwargs.pop("copy", None)
+    shape = kwargs.pop("newshape", shape)
+    return as_traced(a).reshape(shape, order=order)
+
+
+def _full(value: float) -> Callable[..., Any]:
+    def traced(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, **_: Any) -> Any:
+        return _filled(a, value, dtype, shape)
+
+    return traced
+
+
+def _filled(a: Any, value: Any, dtype: Any, shape: Any) -> Traced:
+    x = as_traced(a)
+    extents = x.shape if shape is None else tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    return broadcast(cast(as_traced(value), x._dtype if dtype is None else _interop.dtype_name(dtype)), extents)
+
+
+def _full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, **_: Any) -> Any:
+    return _filled(a, fill_value, dtype, shape)
+
+
+def _einsum(subscripts: Any, *operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Any:
+    _plain({"out": out, **kwargs}, "einsum")
+    return contract(subscripts, [as_traced(x) for x in operands])
+
+
+def _dot(a: Any, b: Any, out: Any = None) -> Any:
+    _plain({"out": out}, "dot")
+    return _functions.dot_product(as_traced(a), as_traced(b))
+
+
+def _vdot(a: Any, b: Any) -> Any:
+    return _vecdot(as_traced(a).reshape(-1), as_traced(b).reshape(-1))
+
+
+def _outer(a: Any, b: Any, out: Any = None) -> Any:
+    return apply("multiply", as_traced(a).reshape(-1, 1), as_traced(b).reshape(1, -1))
+
+
+def _inner(a: Any, b: Any) -> Any:
+    x, y = as_traced(a), as_traced(b)
+    if x.ndim == 0 or y.ndim == 0:
+        return apply("multiply", x, y)
+    if x.ndim > 2 or y.ndim > 2:
+        raise _refuse("inner", " for more than two dimensions; use einsum")
+    return matmul(x, y.T)
+
+
+def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    x, y = as_traced(a), as_traced(b)
+    if isinstance(axes, int):
+        first, second = list(range(x.ndim - axes, x.ndim)), list(range(axes))
+    else:
+        sides = [list(s) if isinstance(s, (tuple, list)) else [s] for s in axes]
+        first, second = (list(normalise_axes(s, v.ndim)) for s, v in zip(sides, (x, y)))
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    left, right = list(letters[: x.ndim]), list(letters[x.ndim : x.ndim + y.ndim])
+    for i, j in zip(first, second):
+        right[j] = left[i]
+    kept = [c for d, c in enumerate(left) if d not in first] + [c for d, c in enumerate(right) if d not in second]
+    return contract(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", [x, y])
+
+
+def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    value = as_traced(x)
+    if ord is not None and not (ord == "fro" and (axis is None or isinstance(axis, tuple))) and not (ord == 2 and isinstance(axis, int)):
+        raise _refuse("linalg.norm", f" with ord={ord!r}; the Euclidean and Frobenius norms can")
+    squares = apply("square", value) if value._dtype[0] != "c" else apply("square", value.real) + apply("square", value.imag)
+    return apply("sqrt", reduce("sum", squares, axis, keepdims))
+
+
+def _trace_of(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+    return reduce("sum", _diagonal(a, offset, axis1, axis2), -1, False, dtype)
+
+
+def _diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    x = as_traced(a)
+    if offset or x.shape[axis1] != x.shape[axis2]:
+        raise _refuse("diagonal", " for an offset or axes of two lengths; slice first")
+    return _views.diagonal(x, axis1, axis2)
+
+
+def _nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    value = as_traced(x)
+    if value._dtype[0] == "c" or posinf is None or neginf is None:
+        raise _refuse("nan_to_num", " without posinf= and neginf=, or for complex values")
+    value = apply("where", apply("isnan", value), nan, value)
+    infinite = apply("isinf", value)
+    limit = apply("where", apply("greater", value, 0), posinf, neginf)
+    return apply("where", infinite, limit, value)
+
+
+def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+    return reduce("max", a, axis, keepdims is True) - reduce("min", a, axis, keepdims is True)
+
+
+def _stack_refused(*_: Any, **__: Any) -> Any:
+    raise _refuse("concatenate", ", nor stack and its kin; return the parts as separate results")
+
+
+def _astype(x: Any, dtype: Any, /, **_: Any) -> Any:
+    return as_traced(x).astype(dtype)
+
+
+def _expand_dims(a: Any, axis: Any) -> Any:
+    return _views.expand_dims(as_traced(a), axis)
+
+
+@cache
+def _table() -> dict[Any, Callable[..., Any]]:
+    import numpy as np
+
+    table: dict[Any, Callable[..., Any]] = {
+        np.where: _where,
+        np.clip: _clip,
+        np.reshape: _reshape,
+        np.ravel: lambda a, order="C": as_traced(a).reshape(-1, order=order),
+        np.transpose: lambda a, axes=None: as_traced(a).transpose(axes),
+        np.swapaxes: lambda a, axis1, axis2: as_traced(a).swapaxes(axis1, axis2),
+        np.moveaxis: lambda a, source, destination: _views.moveaxis(as_traced(a), source, destination),
+        np.expand_dims: _expand_dims,
+        np.squeeze: lambda a, axis=None: _views.squeeze(as_traced(a), axis),
+        np.broadcast_to: lambda array, shape, subok=False: _views.broadcast_to(as_traced(array), shape),
+        np.flip: lambda m, axis=None: _views.flip(as_traced(m), axis),
+        np.roll: lambda a, shift, axis=None: _views.roll(as_traced(a), shift, axis),
+        np.diagonal: _diagonal,
+        np.trace: _trace_of,
+        np.einsum: _einsum,
+        np.dot: _dot,
+        np.vdot: _vdot,
+        np.outer: _outer,
+        np.inner: _inner,
+        np.tensordot: _tensordot,
+        np.real: lambda val: as_traced(val).real,
+        np.imag: lambda val: as_traced(val).imag,
+        np.copy: lambda a, order="K", subok=False: as_traced(a),
+        np.zeros_like: _full(0),
+        np.ones_like: _full(1),
+        np.empty_like: _full(0),
+        np.full_like: _full_like,
+        np.nan_to_num: _nan_to_num,
+        np.ptp: _ptp,
+        np.shape: lambda a: a.shape,
+        np.ndim: lambda a: a.ndim,
+        np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
+        np.sum: _reduction("sum"),
+        np.prod: _reduction("prod"),
+        np.mean: _reduction("mean"),
+        np.var: _spread(False),
+        np.std: _spread(True),
+        np.linalg.solve: lambda a, b: linalg.solve(a, b),
+        np.linalg.cholesky: lambda a, /, *, upper=False: linalg.cholesky(a, upper=upper),
+        np.linalg.norm: _norm,
+        np.round: _round,
+    }
+    for name, op in {"max": "max", "min": "min", "amax": "max", "amin": "min", "any": "any", "all": "all"}.items():
+        table[getattr(np, name)] = _extreme(op)
+    for name in ("concatenate", "stack", "vstack", "hstack", "dstack", "block", "column_stack", "append"):
+        table[getattr(np, name)] = _stack_refused
+    for name in fft.__all__:
+        if not name.endswith("freq"):
+            table[getattr(np.fft, name)] = _transform(getattr(fft, name))
+    if hasattr(np, "astype"):
+        table[np.astype] = _astype
+    if hasattr(np, "matrix_transpose"):
+        table[np.matrix_transpose] = lambda x: as_traced(x).mT
+    return table
+
+
+def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
+    _plain({"out": out}, "round")
+    if decimals == 0:
+        return apply("rint", a)
+    scale = 10.0 ** abs(decimals)
+    forth, back = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
+    return apply(back, apply("rint", apply(forth, a, scale)), scale)
+
+
+def _transform(function: Callable[..., Any]) -> Callable[..., Any]:
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.pop("out", None) is not None:
+            raise InvalidError(f"numpy.fft.{function.__name__}: out= cannot be traced; pass out= to the fused function")
+        return function(*args, **kwargs)
+
+    return traced
+
+
+def call_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    traced = _table().get(func)
+    if traced is None:
+        module = str(getattr(func, "__module__", "numpy")).removeprefix("numpy").lstrip(".")
+        raise _refuse(f"{module + '.' if module else ''}{func.__name__}")
+    current()  # a clear message if the trace is over
+    return traced(*args, **kwargs)
+
+
+
