@@ -3,7 +3,6 @@ where the first call of a signature traces it and later ones run its plan."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,13 +14,20 @@ from mathfuse.errors import InvalidError, ShapeError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def make_function(implementation: Callable[..., Any], flags: int = 0) -> Any:
+    """The extension's callable, dressed as the function it runs."""
+    made: Any = _core.Function(implementation, flags)
+    for name in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__"):
+        if hasattr(implementation, name):
+            setattr(made, name, getattr(implementation, name))
+    made.__dict__.update(getattr(implementation, "__dict__", {}))
+    return made
+
+
 def function(implementation: F) -> F:
     """A function over traced values becomes one over arrays, with out= and stream=, that still works inside a trace."""
-    made: Any = _core.Function(implementation)
-    functools.update_wrapper(made, implementation, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
-    del made.__dict__["__wrapped__"]  # the type has it
-    result: F = made
-    return result
+    made: F = make_function(implementation)
+    return made
 
 
 def _elementwise(name: str, arity: int, doc: str) -> Callable[..., Any]:

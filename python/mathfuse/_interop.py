@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from mathfuse import _core
@@ -21,7 +22,7 @@ def numpy_dtype(name: str) -> Any:
 
     if name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         try:
-            import ml_dtypes
+            ml_dtypes: Any = import_module("ml_dtypes")
         except ImportError:
             raise DtypeError(f"NumPy arrays of {name} need the package ml_dtypes: pip install ml-dtypes") from None
         return np.dtype(getattr(ml_dtypes, name))
@@ -79,7 +80,7 @@ def _convert_numpy(x: Any) -> Any:
 
 
 def _convert_torch(x: Any) -> Any:
-    import torch
+    torch: Any = import_module("torch")
 
     name = str(x.dtype).removeprefix("torch.")
     if name in _WIDER:
@@ -120,11 +121,11 @@ def empty(library: str, kind: type, dtype: str, shape: tuple[int, ...], device: 
             return np.empty(shape, numpy_dtype(dtype))
         library = "torch" if "torch" in sys.modules else "cupy"
     if library == "torch":
-        import torch
+        torch: Any = import_module("torch")
 
         return torch.empty(shape, dtype=getattr(torch, dtype), device="cpu" if device < 0 else f"cuda:{device}")
     try:
-        import cupy
+        cupy: Any = import_module("cupy")
     except ImportError:
         raise DeviceError(f"a result for {kind.__module__}.{kind.__qualname__} on cuda:{device} needs CuPy or PyTorch") from None
     with cupy.cuda.Device(device):
@@ -144,11 +145,11 @@ def wrap(kind: type, array: Any) -> Any:
 def current_stream(library: str, device: int) -> int:
     """The stream that a library works on now, as an address."""
     if library == "torch":
-        import torch
+        torch: Any = import_module("torch")
 
         return int(torch.cuda.current_stream(device).cuda_stream)
     if library == "cupy":
-        import cupy
+        cupy: Any = import_module("cupy")
 
         with cupy.cuda.Device(device):
             return int(cupy.cuda.get_current_stream().ptr)

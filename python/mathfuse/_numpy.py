@@ -24,7 +24,7 @@ def _plain(kwargs: dict[str, Any], name: str, **allowed: Any) -> None:
     for key, value in kwargs.items():
         if key in defaults and (value is defaults[key] or type(value).__name__ == "_NoValueType"):
             continue
-        if key == "out" and value == (None,):
+        if key == "out" and isinstance(value, tuple) and not any(x is not None for x in value):
             continue
         if key == "out":
             raise InvalidError(f"numpy.{name}: out= cannot be traced; return the value, and pass out= to the fused function")

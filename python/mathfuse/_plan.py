@@ -5,24 +5,27 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from mathfuse import _core, _interop
+from mathfuse._functions import make_function
 from mathfuse._trace import map_tree, trace_call
 from mathfuse.errors import DeviceError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
 class Spec:
     """The shape and dtype of an array that is not there; `dtype` is the short name."""
 
-    shape: tuple[int, ...]
-    dtype: str
+    __slots__ = ("shape", "dtype")
 
-    __mathfuse_spec__ = True
+    def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
+        self.shape = shape
+        self.dtype = dtype
+
+    def __repr__(self) -> str:
+        return f"spec({self.shape}, {self.dtype!r})"
 
 
 def spec(shape: Any, dtype: Any = "float32") -> Spec:
@@ -45,9 +48,7 @@ def fuse(function: Any = None, /, *, match_unfused: bool = False) -> Any:
     """
     if function is None:
         return functools.partial(fuse, match_unfused=match_unfused)
-    made: Any = _core.Function(function, _core.MATCH_UNFUSED if match_unfused else 0)
-    functools.update_wrapper(made, function)
-    made.__dict__.pop("__wrapped__", None)  # the type has it
+    made = make_function(function, _core.MATCH_UNFUSED if match_unfused else 0)
     made.explain = functools.partial(_explain, made)
     return made
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from mathfuse import _core
@@ -79,12 +81,11 @@ class InternalError(Error, RuntimeError):
 @cache
 def lin_alg_error() -> type[Error]:
     """LinAlgError: a subclass of NumPy's where NumPy is present."""
-    try:
-        from numpy.linalg import LinAlgError as base
-    except ImportError:
-        base = ValueError  # what NumPy's own derives from
+    base: Any = ValueError  # what NumPy's own derives from
+    with suppress(ImportError):
+        base = import_module("numpy.linalg").LinAlgError
 
-    class LinAlgError(Error, base):  # type: ignore[misc, valid-type]
+    class LinAlgError(Error, base):  # type: ignore[misc]
         """A factorisation failed. `info` has LAPACK's code of every matrix in the batch; 0 is fine."""
 
         info: Any = None

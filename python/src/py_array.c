@@ -42,7 +42,8 @@ static mfpy_type classify_type(PyTypeObject *type, PyObject *object)
     if (has(type, "__mathfuse_traced__")) {
         found.kind = MFPY_TRACED;
     } else if (has(type, "__array_struct__")) {
-        found.kind = MFPY_STRUCT;
+        /* Masked arrays are told apart there: their values are not all values. */
+        found.kind = has(type, "filled") && has(type, "mask") ? MFPY_CONVERT : MFPY_STRUCT;
     } else if ((found.api = exchange_of(type)) != NULL) {
         found.kind = MFPY_EXCHANGE;
         found.library = library_of(type);

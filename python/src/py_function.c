@@ -13,6 +13,7 @@ typedef struct entry {
 
 typedef struct function {
     PyObject_HEAD PyObject *implementation, *dict, *weak;
+    int flags; /* MF_PLAN_* */
     entry *slots;
     size_t count, capacity;  /* capacity: a power of two */
     PyThread_type_lock lock; /* slots */
