@@ -23,10 +23,8 @@ mf_status mfi_pass_new(mfi_pass **out, const mfi_problem *map, const mfi_caps *c
         if (!mfi_providers[i]->query(&pass->problem, c, &pass->bid))
             continue;
         status = mfi_providers[i]->prepare(&pass->state, &pass->problem, c, context, &pass->bid);
-        if (status == MF_OK && pass->bid.workspace == 0)
+        if (status == MF_OK)
             pass->provider = mfi_providers[i];
-        else if (status == MF_OK)
-            mfi_providers[i]->destroy(pass->state);
     }
     if (!pass->provider) {
         mf_free(pass);
@@ -38,11 +36,16 @@ mf_status mfi_pass_new(mfi_pass **out, const mfi_problem *map, const mfi_caps *c
     return MF_OK;
 }
 
-mf_status mfi_pass_run(mfi_pass *pass, void *const *slots, const mfi_run *run)
+size_t mfi_pass_workspace(const mfi_pass *pass)
+{
+    return pass ? pass->bid.workspace : 0;
+}
+
+mf_status mfi_pass_run(mfi_pass *pass, void *const *slots, void *workspace, const mfi_run *run)
 {
     mfi_run own = *run;
     own.slots = slots;
-    own.workspace = NULL;
+    own.workspace = workspace;
     return pass->provider->run(pass->state, &own);
 }
 

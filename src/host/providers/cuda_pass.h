@@ -9,7 +9,8 @@ typedef struct mfi_pass mfi_pass;
 
 /* Views of a pass use slots 0, 1, … of its own, bound by mfi_pass_run. */
 mf_status mfi_pass_new(mfi_pass **out, const mfi_problem *map, const mfi_caps *c, mf_context *context);
-mf_status mfi_pass_run(mfi_pass *pass, void *const *slots, const mfi_run *run);
+size_t mfi_pass_workspace(const mfi_pass *pass); /* 0 for NULL */
+mf_status mfi_pass_run(mfi_pass *pass, void *const *slots, void *workspace, const mfi_run *run);
 void mfi_pass_free(mfi_pass *pass);
 mf_status mfi_pass_kernel(mfi_pass *const *passes, int count, int index,
                           mf_kernel_info *out);         /* NULL passes are skipped */

@@ -163,6 +163,8 @@ static mf_status make_plan(state *s, const mfi_cufft_stage *stage, size_t *work)
 static mf_status prepare_plans(state *s, mfi_bid *bid)
 {
     size_t work = 0;
+    for (size_t i = 0; i < MFI_COUNT(s->passes); i++)
+        work = mfi_pass_workspace(s->passes[i]) > work ? mfi_pass_workspace(s->passes[i]) : work;
     MF_TRY(load(&s->fft));
     MF_TRY(mfi_context_make_current(s->context));
     for (int i = 0; i < s->spec.stages; i++)
@@ -221,7 +223,8 @@ static mf_status run_pass(const state *s, int pass, const mfi_run *run)
     char *workspace = run->workspace;
     void *in = run->slots[f->in->slot], *result = run->slots[f->out->slot];
     void *const slots[3][2] = {{in, workspace}, {workspace + f->in_bytes, result}, {result, result}};
-    return s->passes[pass] ? mfi_pass_run(s->passes[pass], slots[pass], run) : MF_OK;
+    char *scratch = workspace + f->in_bytes + f->out_bytes; /* cuFFT's, idle then */
+    return s->passes[pass] ? mfi_pass_run(s->passes[pass], slots[pass], scratch, run) : MF_OK;
 }
 
 static mf_status run_hermitian(const state *s, const mfi_run *run)

@@ -118,8 +118,8 @@ static void check_factor(mfi_problem *map, const mfi_cusolver_spec *s)
     at_row_level(map, row);
 }
 
-/* x where the matrix did not fail, NaN where it did; a factor's other triangle is 0. Slot 0: solution, 1: failed, 2: x;
- * LU also looks at the library's info, slot 3. */
+/* x where the matrix did not fail, NaN where it did; a factor's other triangle is 0 in any case. Slot 0: solution, 1:
+ * failed, 2: x; LU also looks at the library's info, slot 3. */
 static void result(mfi_problem *map, const mfi_cusolver_spec *s)
 {
     const mfi_solve *solve = s->solve;
@@ -130,19 +130,19 @@ static void result(mfi_problem *map, const mfi_cusolver_spec *s)
     domain(shape, s, columns);
     mfi_pass_begin(map, s->ndim + 2, shape);
     int value = mfi_pass_load(map, 0, &source, NULL);
-    if (cholesky) {
-        int i = mfi_pass_index(map, s->ndim), j = mfi_pass_index(map, s->ndim + 1);
-        mf_op inside = solve->flags & MF_UPPER ? MF_OP_LESS_EQUAL : MF_OP_GREATER_EQUAL;
-        int zero = mfi_pass_constant(map, solve->ctype, 0, 0);
-        int keep = mfi_pass_apply(map, inside, MFI_I64, i, j, -1);
-        value = mfi_pass_apply(map, MF_OP_WHERE, solve->ctype, keep, value, zero);
-    }
     int nan_ = mfi_pass_constant(map, solve->ctype, NAN, solve->ctype >= MFI_C64 ? NAN : 0);
     int nothing = mfi_pass_constant(map, MFI_I32, 0, 0);
     for (int slot = 1; checked && slot <= (lu(s) ? 3 : 1); slot += 2) {
         int failed = mfi_pass_load(map, slot, &flag, NULL);
         int fine = mfi_pass_apply(map, MF_OP_EQUAL, MFI_I32, failed, nothing, -1);
         value = mfi_pass_apply(map, MF_OP_WHERE, solve->ctype, fine, value, nan_);
+    }
+    if (cholesky) {
+        int i = mfi_pass_index(map, s->ndim), j = mfi_pass_index(map, s->ndim + 1);
+        mf_op inside = solve->flags & MF_UPPER ? MF_OP_LESS_EQUAL : MF_OP_GREATER_EQUAL;
+        int zero = mfi_pass_constant(map, solve->ctype, 0, 0);
+        int keep = mfi_pass_apply(map, inside, MFI_I64, i, j, -1);
+        value = mfi_pass_apply(map, MF_OP_WHERE, solve->ctype, keep, value, zero);
     }
     mfi_pass_store(map, 2, &solve->x, mfi_pass_cast(map, mfi_compute_type(solve->x.dtype), value));
 }

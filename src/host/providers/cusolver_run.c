@@ -254,6 +254,8 @@ static mf_status prepare_sizes(state *s)
     s->device_bytes = device;
     bool uses_blas = p->batched || p->solve->solver == MFI_TRSM || p->solve->solver == MFI_CHO_SOLVE;
     size_t least = uses_blas ? p->bytes[MFI_CUSOLVER_LIBRARY] : 0;
+    for (int i = 0; i < MFI_SOLVE_PASSES; i++)
+        least = mfi_pass_workspace(s->passes[i]) > least ? mfi_pass_workspace(s->passes[i]) : least;
     mfi_cusolver_place(&s->spec, SPARE_BYTES + (device > least ? device : least));
     return MF_OK;
 }
@@ -460,7 +462,7 @@ static mf_status run_pass(const state *s, int which, const mfi_run *run)
     if (!s->passes[which])
         return MF_OK;
     mfi_cusolver_pass_slots(slots, &s->spec, which, run);
-    return mfi_pass_run(s->passes[which], slots, run);
+    return mfi_pass_run(s->passes[which], slots, region(s, run, MFI_CUSOLVER_LIBRARY), run);
 }
 
 mf_status mfi_cusolver_run(void *state_, const mfi_run *run)
