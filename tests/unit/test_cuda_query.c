@@ -308,10 +308,10 @@ Test(cuda_query, matmul_fp8)
         cr_skip_test("built without CUDA");
     mfi_problem p = plain(MF_E4M3);
     p.chain.operand[0].view.dtype = MF_BF16;
-    expect(&p, MFI_R_LAYOUT, "fp8 with n contiguous in b");
+    expect_kernel(&p, "cublasLtMatmul DEFAULT, copy"); /* k must be contiguous */
     p.u.matmul.b.strides[0] = 1;
     p.u.matmul.b.strides[1] = K;
-    expect(&p, MFI_R_NONE, "fp8 with k contiguous in both");
+    expect_kernel(&p, "cublasLtMatmul DEFAULT");
     mfi_caps old = caps_of(80, "sm_80");
     expect_from(&mfi_provider_cublaslt, &p, &old, MFI_R_DTYPE, "fp8 on sm_80");
     mfi_problem q = p;
@@ -344,13 +344,19 @@ Test(cuda_query, matmul_layouts)
     p = plain(MF_F32);
     p.u.matmul.a.strides[1] = 2;
     p.u.matmul.a.strides[0] = 2 * K;
-    expect(&p, MFI_R_LAYOUT, "every other column");
+    expect_kernel(&p, "cublasLtMatmul DEFAULT, copy"); /* every other column */
+    mfi_caps c = caps_of(90, "sm_90a");
+    c.library[MFI_LIB_NVRTC] = false;
+    expect_from(&mfi_provider_cublaslt, &p, &c, MFI_R_NOT_FOUND, "a copy without NVRTC");
     p = plain(MF_F32);
     p.u.matmul.a.strides[0] = -K;
-    expect(&p, MFI_R_LAYOUT, "rows backwards");
+    expect_kernel(&p, "cublasLtMatmul DEFAULT, copy"); /* rows backwards */
     p = plain(MF_F32);
     p.u.matmul.a.strides[0] = 0;
-    expect(&p, MFI_R_LAYOUT, "one row repeated");
+    expect_kernel(&p, "cublasLtMatmul DEFAULT, copy"); /* one row repeated */
+    p = plain(MF_F32);
+    p.chain.operand[0].view.strides[1] = 2;
+    expect(&p, MFI_R_LAYOUT, "every other column of the result");
     p = plain(MF_F32);
     p.u.matmul.a.alignment = 2;
     expect(&p, MFI_R_ALIGNMENT, "less than an element");

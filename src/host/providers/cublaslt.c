@@ -72,6 +72,58 @@ static bool place(mfi_lt_matrix *out, const mfi_view *v, int64_t rows, int64_t c
                       (long long)si, (long long)sj);
 }
 
+/* Contiguous, row by row; fp8 wants k contiguous. Batch dims along which the operand repeats are not copied. */
+static void pack(mfi_lt_spec *s, const mfi_problem *p, int which, const mfi_view *v, int k_dim)
+{
+    mfi_lt_copy *copy = &s->copy[which];
+    const mfi_matmul *mm = &p->u.matmul;
+    int last = p->ndim - 1;
+    copy->source = v;
+    for (int d = 0; d < last - 1; d++)
+        copy->shape[d] = v->strides[d] ? p->shape[d] : 1;
+    copy->shape[last - 1] = v == &mm->a ? mm->m : mm->k;
+    copy->shape[last] = v == &mm->a ? mm->k : mm->n;
+    copy->packed = mfi_pass_contiguous(v->dtype, p->ndim, copy->shape);
+    if (s->fp8 && k_dim != last) {
+        copy->packed.strides[last] = copy->shape[last - 1];
+        copy->packed.strides[last - 1] = 1;
+    }
+    copy->bytes = (size_t)element(v);
+    for (int d = 0; d < p->ndim; d++) {
+        copy->bytes *= (size_t)copy->shape[d];
+        if (d < last - 1 && copy->shape[d] == 1)
+            copy->packed.strides[d] = 0;
+    }
+    copy->bytes = mfi_align_up(copy->bytes, 256);
+}
+
+/* Place a (left, i along rows and j along k) or its mirror; strides that cannot be expressed are packed first. */
+static bool place_operand(mfi_lt_spec *s, const mfi_problem *p, int which, const mfi_view *v, int outer, int k_dim,
+                          mfi_bid *bid)
+{
+    mfi_lt_matrix *x = which ? &s->right : &s->left;
+    const char *name = v == &p->u.matmul.a ? "a" : "b";
+    int64_t outer_extent = which ? s->columns : s->rows, k = s->inner;
+    mfi_bid why = {0};
+    for (int attempt = 0; attempt < 2; attempt++) {
+        const mfi_view *from = attempt ? &s->copy[which].packed : v;
+        int64_t so = from->strides[outer], sk = from->strides[k_dim];
+        bool k_first = !s->fp8 || sk == 1 || k == 1;
+        bool placed = which ? place(x, from, k, outer_extent, sk, so, true, name, &why)
+                            : place(x, from, outer_extent, k, so, sk, true, name, &why);
+        if (placed && k_first) {
+            x->packed = attempt;
+            x->workspace = which && attempt ? s->copy[0].bytes : 0;
+            return true;
+        }
+        if (!placed && why.reason != MFI_R_LAYOUT)
+            break;
+        pack(s, p, which, v, k_dim);
+    }
+    *bid = why;
+    return false;
+}
+
 static bool place_all(mfi_lt_spec *s, const mfi_problem *p, bool row_major, mfi_bid *bid)
 {
     const mfi_matmul *mm = &p->u.matmul;
@@ -87,9 +139,10 @@ static bool place_all(mfi_lt_spec *s, const mfi_problem *p, bool row_major, mfi_
     if (c &&
         !place(&s->c, c, s->rows, s->columns, c->strides[outer], c->strides[inner], false, "the added matrix", bid))
         return false;
-    return place(&s->left, l, s->rows, mm->k, l->strides[outer], l->strides[inner], true, row_major ? "b" : "a", bid) &&
-           place(&s->right, r, mm->k, s->columns, r->strides[outer], r->strides[inner], true, row_major ? "a" : "b",
-                 bid);
+    if (!place_operand(s, p, 0, l, outer, inner, bid) || !place_operand(s, p, 1, r, inner, outer, bid))
+        return false;
+    s->packed_bytes = s->copy[0].bytes + s->copy[1].bytes;
+    return true;
 }
 
 /* ---- batches ---- */
@@ -225,6 +278,11 @@ bool mfi_lt_describe(mfi_lt_spec *out, const mfi_problem *p, const mfi_caps *c, 
     return describe(out, p, c, false, &other); /* the row-major attempt's reason is the one that users expect */
 }
 
+size_t mfi_lt_workspace_limit(const mfi_caps *c)
+{
+    return c->sm == 90 ? WORKSPACE_HOPPER : WORKSPACE;
+}
+
 static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     mfi_lt_spec s;
@@ -238,11 +296,19 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
                      (long long)p->u.matmul.m, (long long)p->u.matmul.n, (long long)p->u.matmul.k);
     if (!mfi_lt_describe(&s, p, c, bid))
         return false;
-    mfi_bid_roofline(bid, p, c, 0.92, (int)s.calls);
-    bid->workspace = c->sm == 90 ? WORKSPACE_HOPPER : WORKSPACE;
-    snprintf(bid->kernel, sizeof bid->kernel, "cublasLtMatmul %s%s", mfi_lt_epilogue_name(&s.epilogue),
-             s.c.view ? " + C" : "");
+    int copies = (s.copy[0].source != NULL) + (s.copy[1].source != NULL);
+    MF_REFUSE_UNLESS(!copies || c->library[MFI_LIB_NVRTC], NOT_FOUND, "NVRTC, for the copy that this layout needs");
+    mfi_bid_roofline(bid, p, c, 0.92, (int)s.calls + copies);
+    bid->bytes += 2 * (int64_t)s.packed_bytes;
+    bid->cost_us += 2 * (double)s.packed_bytes / c->bytes_per_us;
+    bid->workspace = s.packed_bytes + mfi_lt_workspace_limit(c);
+    snprintf(bid->kernel, sizeof bid->kernel, "cublasLtMatmul %s%s%s", mfi_lt_epilogue_name(&s.epilogue),
+             s.c.view ? " + C" : "",
+             copies == 2 ? ", copies"
+             : copies    ? ", copy"
+                         : "");
     return true;
 }
 
-const mfi_provider mfi_provider_cublaslt = {"cublaslt", query, mfi_lt_prepare, mfi_lt_run, mfi_lt_destroy, NULL};
+const mfi_provider mfi_provider_cublaslt = {"cublaslt", query,          mfi_lt_prepare,
+                                            mfi_lt_run, mfi_lt_destroy, mfi_lt_kernel};

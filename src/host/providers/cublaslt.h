@@ -2,7 +2,7 @@
 #ifndef MFI_CUBLASLT_H
 #define MFI_CUBLASLT_H
 
-#include "provider.h"
+#include "cuda_pass.h"
 
 /* The chain as alpha * acc + beta * residual + bias, then an activation. Operands are indices into the chain; -1: none.
  */
@@ -21,7 +21,17 @@ typedef struct mfi_lt_matrix {
     int64_t loop_stride[MF_MAX_DIMS];
     bool transposed;
     uint32_t alignment; /* of every address the library will see */
+    bool packed;        /* view is a copy in workspace, at this offset in bytes */
+    size_t workspace;
 } mfi_lt_matrix;
+
+/* An operand whose strides cuBLASLt cannot take, copied into ones that it can. */
+typedef struct mfi_lt_copy {
+    const mfi_view *source; /* NULL: none */
+    mfi_view packed;
+    int64_t shape[MF_MAX_DIMS];
+    size_t bytes;
+} mfi_lt_copy;
 
 /* D is computed as it lies: row-major D as the column-major D^T = B^T A^T. left x right gives d. */
 typedef struct mfi_lt_spec {
@@ -33,11 +43,14 @@ typedef struct mfi_lt_spec {
     int64_t loop_shape[MF_MAX_DIMS];
     int64_t calls;
     bool tf32, fp8;
+    mfi_lt_copy copy[2]; /* of left, right */
+    size_t packed_bytes; /* both; cuBLASLt's workspace follows */
 } mfi_lt_spec;
 
 /* Match the chain. `row_major`: D is row-major (bias along n can be expressed), else column-major (along m).
  * False: refused, reason in bid. */
 bool mfi_lt_match(mfi_lt_epilogue *out, const mfi_problem *p, bool row_major, mfi_bid *bid);
+/* The spec points into itself: describe in place, do not copy. */
 bool mfi_lt_describe(mfi_lt_spec *out, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
 const char *mfi_lt_epilogue_name(const mfi_lt_epilogue *e);
 
@@ -45,5 +58,7 @@ const char *mfi_lt_epilogue_name(const mfi_lt_epilogue *e);
 mf_status mfi_lt_prepare(void **state, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid);
 mf_status mfi_lt_run(void *state, const mfi_run *run);
 void mfi_lt_destroy(void *state);
+mf_status mfi_lt_kernel(void *state, int index, mf_kernel_info *out);
+size_t mfi_lt_workspace_limit(const mfi_caps *c);
 
 #endif

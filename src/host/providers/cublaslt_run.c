@@ -35,6 +35,7 @@ typedef struct library {
 typedef struct state {
     mfi_lt_spec spec;
     library *lt;
+    mfi_pass *copies[2];  /* NULL: none */
     const mfi_view *bias; /* NULL: none */
     cublasComputeType_t compute;
     cudaDataType_t scale_type;
@@ -257,6 +258,16 @@ static mf_status choose(state *s, const mfi_caps *c, size_t workspace)
 
 /* ---- the provider ---- */
 
+static mf_status prepare_copy(state *s, int which, const mfi_problem *p, const mfi_caps *c, mf_context *context)
+{
+    const mfi_lt_copy *copy = &s->spec.copy[which];
+    mfi_problem map;
+    if (!copy->source)
+        return MF_OK;
+    mfi_pass_copy(&map, p->ndim, copy->shape, copy->source, NULL, &copy->packed, 1, 0);
+    return mfi_pass_new(&s->copies[which], &map, c, context);
+}
+
 mf_status mfi_lt_prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
 {
     static const char owner;
@@ -270,6 +281,8 @@ mf_status mfi_lt_prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
         status = mfi_fail(MF_E_UNSUPPORTED, "cuBLASLt: %s", bid->detail);
     s->bias = s->spec.epilogue.bias >= 0 ? &p->chain.operand[s->spec.epilogue.bias].view : NULL;
     set_scalars(s, p->u.matmul.acc);
+    for (int i = 0; i < 2 && status == MF_OK; i++)
+        status = prepare_copy(s, i, p, c, context);
     if (status == MF_OK && c->present) {
         status = mfi_context_object(context, &owner, make_library, drop_library, &lt);
         s->lt = lt;
@@ -278,12 +291,12 @@ mf_status mfi_lt_prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
         if (status == MF_OK)
             status = describe(s);
         if (status == MF_OK)
-            status = choose(s, c, bid->workspace);
+            status = choose(s, c, mfi_lt_workspace_limit(c));
         if (status == MF_OK)
-            bid->workspace = s->algorithm[0].workspaceSize;
+            bid->workspace = s->spec.packed_bytes + s->algorithm[0].workspaceSize;
     }
     if (status != MF_OK) {
-        mf_free(s);
+        mfi_lt_destroy(s);
         return status;
     }
     *out = s;
@@ -292,7 +305,20 @@ mf_status mfi_lt_prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
 
 static void *address(const mfi_lt_matrix *x, const mfi_run *run, int64_t shift)
 {
-    return (char *)run->slots[x->view->slot] + (x->view->offset + shift) * (int64_t)mf_dtype_size(x->view->dtype);
+    char *base = x->packed ? (char *)run->workspace + x->workspace : run->slots[x->view->slot];
+    return base + (x->view->offset + shift) * (int64_t)mf_dtype_size(x->view->dtype);
+}
+
+static mf_status run_copies(const state *s, const mfi_run *run)
+{
+    const mfi_lt_matrix *packed[] = {&s->spec.left, &s->spec.right};
+    for (int i = 0; i < 2; i++) {
+        if (!s->copies[i])
+            continue;
+        void *slots[] = {run->slots[s->spec.copy[i].source->slot], (char *)run->workspace + packed[i]->workspace};
+        MF_TRY(mfi_pass_run(s->copies[i], slots, NULL, run));
+    }
+    return MF_OK;
 }
 
 /* Offsets of the matrices at call number `call` of the looped batch dims. */
@@ -315,6 +341,8 @@ mf_status mfi_lt_run(void *state_, const mfi_run *run)
     const mfi_lt_spec *p = &s->spec;
     const library *lt = s->lt;
     cublasLtMatmulDescOpaque_t own, *desc = (cublasLtMatmulDescOpaque_t *)&s->desc;
+    void *workspace = (char *)run->workspace + p->packed_bytes;
+    MF_TRY(run_copies(s, run));
     if (s->bias) { /* the address is part of the descriptor: runs at the same time have one each, on their stacks */
         MF_TRY(describe_operation(
             s, &own, (char *)run->slots[s->bias->slot] + s->bias->offset * (int64_t)mf_dtype_size(s->bias->dtype)));
@@ -332,7 +360,7 @@ mf_status mfi_lt_run(void *state_, const mfi_run *run)
         MF_TRY(check(lt,
                      lt->cublasLtMatmul(lt->handle, desc, &s->alpha, address(&p->left, run, left), layout_left,
                                         address(&p->right, run, right), layout_right, &s->beta, added, layout_c, result,
-                                        layout_d, &s->algorithm[0].algo, run->workspace, s->algorithm[0].workspaceSize,
+                                        layout_d, &s->algorithm[0].algo, workspace, s->algorithm[0].workspaceSize,
                                         run->stream),
                      "cublasLtMatmul"));
     }
@@ -341,7 +369,18 @@ mf_status mfi_lt_run(void *state_, const mfi_run *run)
 
 void mfi_lt_destroy(void *state_)
 {
-    mf_free(state_);
+    state *s = state_;
+    if (!s)
+        return;
+    mfi_pass_free(s->copies[0]);
+    mfi_pass_free(s->copies[1]);
+    mf_free(s);
+}
+
+mf_status mfi_lt_kernel(void *state_, int index, mf_kernel_info *out)
+{
+    const state *s = state_;
+    return mfi_pass_kernel(s->copies, 2, index, out);
 }
 #else
 
@@ -361,5 +400,11 @@ mf_status mfi_lt_run(void *state, const mfi_run *run)
 void mfi_lt_destroy(void *state)
 {
     (void)state;
+}
+
+mf_status mfi_lt_kernel(void *state, int index, mf_kernel_info *out)
+{
+    (void)state, (void)index, (void)out;
+    return mfi_fail(MF_E_UNSUPPORTED, "this build has no cuBLASLt");
 }
 #endif
