@@ -1,0 +1,63 @@
+/* A chain's kernel as CUDA source: an argument struct, the chain, one instantiation of a skeleton of src/device. */
+#include "emit.h"
+
+#include <stdio.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static const char *word(bool value)
+{
+    return value ? "true" : "false";
+}
+
+static void instantiate(mfi_text *out, const mfi_problem *p, const mfi_layout *l, int launch)
+{
+    if (l->skeleton == MFI_SK_MAP) {
+        mfi_text_add(out, "mf::map<chain, %d, %d, %d, %d, %s>(a)", p->ndim, l->vector, l->threads, l->items,
+                     word(l->tail));
+    } else if (l->skeleton == MFI_SK_TILES) {
+        mfi_text_add(out, "mf::map_tiles<chain, %d, %d>(a)", p->ndim, l->tile_dim);
+    } else if (l->skeleton == MFI_SK_REDUCE) {
+        mfi_text_add(out, "mf::reduce<chain, %d, mf::reduce_shape<%d, %d, %d, %s, %s, %d>, %d, %d>(a)", l->vector,
+                     l->threads, l->lanes, l->items, word(l->cached), word(l->columns), l->launches > 1 ? launch : -1,
+                     p->ndim - p->nreduce, p->ndim);
+    } else {
+        const mfi_matmul *mm = &p->u.matmul;
+        mfi_text_add(out, "mf::gemm_simple<chain, %s, %s, %s, %d, %s, %s, %d, %d>(a)", mfi_emit_storage(mm->a.dtype),
+                     mfi_emit_storage(mm->b.dtype), mfi_emit_ctype(mm->acc), p->ndim,
+                     word(mm->a.strides[p->ndim - 1] == 1), word(mm->b.strides[p->ndim - 2] == 1),
+                     mfi_view_vector_alignment(&mm->a, p, 1), mfi_view_vector_alignment(&mm->b, p, 1));
+    }
+}
+
+mf_status mfi_emit(mfi_source *out, const mfi_problem *p, const mfi_layout *l, int launch)
+{
+    static const struct {
+        const char *header, *prefix;
+    } kinds[] = {{"map", "map"}, {"map", "map"}, {"reduce_rows", "reduce"}, {"gemm_simple", "matmul"}};
+    mfi_text text = {0}, all = {0};
+    mfi_text_add(&text, "#include \"device/%s.cuh\"\n\nnamespace\n{\n\n", kinds[l->skeleton].header);
+    mfi_emit_chain(&text, p, l);
+    if (l->skeleton == MFI_SK_GEMM)
+        mfi_text_add(&text, "\ntypedef mf::gemm_args<%d, args> kernel_args;\n", p->ndim);
+    else
+        mfi_text_add(&text, "\ntypedef args kernel_args;\n");
+    mfi_text_add(&text, "\n} // namespace\n\n");
+    mfi_text body = {0};
+    instantiate(&body, p, l, launch);
+    *out = (mfi_source){.text = NULL};
+    if (!text.failed && !body.failed) {
+        /* the name stands for everything else in the text */
+        uint64_t hash = XXH3_64bits_withSeed(body.data, body.length, XXH3_64bits(text.data, text.length));
+        snprintf(out->name, sizeof out->name, "mf_%s_%016llx", kinds[l->skeleton].prefix, (unsigned long long)hash);
+        mfi_text_add(&all,
+                     "%sextern \"C\" __global__ void __launch_bounds__(%d) %s(const __grid_constant__ kernel_args a)\n"
+                     "{\n    %s;\n}\n",
+                     text.data, l->threads, out->name, body.data);
+        out->text = mfi_text_take(&all);
+    }
+    mfi_text_free(&text);
+    mfi_text_free(&body);
+    return out->text ? MF_OK : MFI_NO_MEMORY(all.capacity);
+}
