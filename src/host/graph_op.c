@@ -215,7 +215,7 @@ mf_node mf_graph_reduce(mf_graph *g, mf_reduce_op op, mf_node x, int count, cons
     const mfi_node *source = mfi_graph_get(g, x, "reduce");
     if (!source)
         return MF_NODE_NONE;
-    uint32_t mask;
+    uint32_t mask = 0;
     mf_status status = (unsigned)op < MF_REDUCE_COUNT ? axes_mask(source, count, axes, &mask)
                                                       : mfi_fail(MF_E_INVALID, "reduction %d does not exist", (int)op);
     if (status != MF_OK)
