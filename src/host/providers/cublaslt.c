@@ -7,6 +7,9 @@
 #define WORKSPACE_HOPPER ((size_t)64 << 20)
 #define WORKSPACE ((size_t)32 << 20)
 
+/* The first version whose RELU epilogue keeps NaN: none is known. */
+#define RELU_KEEPS_NAN INT64_MAX
+
 enum { MAX_BATCH = 65535, MAX_CALLS = 4096 };
 
 static int64_t element(const mfi_view *v)
@@ -249,7 +252,8 @@ static bool vectors(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
 
 static bool known_bugs(const mfi_lt_spec *s, int64_t version, mfi_bid *bid)
 {
-    MF_REFUSE_UNLESS(s->epilogue.activation != MFI_LT_RELU, NAN_EPILOGUE, "its RELU turns NaN into 0");
+    MF_REFUSE_UNLESS(s->epilogue.activation != MFI_LT_RELU || version >= RELU_KEEPS_NAN, NAN_EPILOGUE,
+                     "its RELU turns NaN into 0");
     MF_REFUSE_UNLESS(s->epilogue.bias < 0 || (s->rows != 1 && s->columns != 1) || version >= 120804, KNOWN_BUG,
                      "a bias with m or n = 1 is wrong before cuBLAS 12.8.4; this is %lld", (long long)version);
     return true;
