@@ -62,7 +62,7 @@ static void cpu_caps(mfi_caps *caps, int threads)
     caps->present = true;
     caps->l2_bytes = (size_t)1 << 20;
     caps->bytes_per_us = 1e4 * (caps->threads < 8 ? caps->threads : 8);
-    caps->flops_per_us = caps->tensor_flops_per_us = 4e4 * caps->threads;
+    caps->flops_per_us = caps->tensor_flops_per_us = 9e4 * caps->threads;
     caps->launch_us = 0.5;
 }
 
