@@ -7,10 +7,10 @@
 struct mfi_line_plan {
     mf_fft_kind kind;
     int64_t n;
-    bool f64, halved;   /* an even real signal goes as a complex one of half the length */
-    int64_t m;          /* length of the complex transform */
+    bool f64, halved; /* an even real signal goes as a complex one of half the length */
+    int64_t m;        /* length of the complex transform */
     mfi_fft1 *fft;
-    double *turn;       /* halved: cos and sin of 2 pi k / n, k < m, interleaved */
+    double *turn; /* halved: cos and sin of 2 pi k / n, k < m, interleaved */
 };
 
 mf_status mfi_line_plan_new(mfi_line_plan **out, mf_fft_kind kind, int64_t n, bool f64)

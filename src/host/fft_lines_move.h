@@ -137,8 +137,8 @@ static void FN(inverse_real)(const mfi_line_plan *plan, const mfi_lines *out, in
         FN(scatter_real)(out, first, columns, 1, 2, m, im);
 }
 
-static void FN(transform)(const mfi_line_plan *plan, mfi_lines in, mfi_lines out, int64_t first, int64_t columns,
-                          T *re, T *im, void *scratch)
+static void FN(transform)(const mfi_line_plan *plan, mfi_lines in, mfi_lines out, int64_t first, int64_t columns, T *re,
+                          T *im, void *scratch)
 {
     int64_t bins = plan->n / 2 + 1;
     switch (plan->kind) {

@@ -4,14 +4,14 @@
 
 #include <math.h>
 
-#define MAX_RADIX 31   /* largest prime with a pass of its own; others go by Bluestein */
+#define MAX_RADIX 31 /* largest prime with a pass of its own; others go by Bluestein */
 #define MAX_PASSES 64
 
 typedef struct fft_pass {
     int radix;
-    int64_t m;                      /* length left after this pass */
-    void *cosine, *sine;            /* (radix - 1) * m factors each, float or double */
-    void *root_cosine, *root_sine;  /* odd radices: the radix-th roots of 1 */
+    int64_t m;                     /* length left after this pass */
+    void *cosine, *sine;           /* (radix - 1) * m factors each, float or double */
+    void *root_cosine, *root_sine; /* odd radices: the radix-th roots of 1 */
 } fft_pass;
 
 typedef void pass_function(const fft_pass *pass, int64_t s, const void *const x[2], void *const y[2]);
@@ -24,14 +24,14 @@ struct mfi_fft1 {
     fft_pass pass[MAX_PASSES];
     /* Bluestein, always in doubles: a convolution of length inner->n with a chirp */
     mfi_fft1 *inner;
-    double *chirp_re, *chirp_im;       /* exp(-pi i k^2 / n) */
-    double *filter_re, *filter_im;     /* transform of its conjugate, divided by inner->n */
+    double *chirp_re, *chirp_im;   /* exp(-pi i k^2 / n) */
+    double *filter_re, *filter_im; /* transform of its conjugate, divided by inner->n */
 };
 
 /* ---- accurate roots of unity: product of a coarse and a fine table in long double ---- */
 
 struct mfi_unit {
-    int64_t n, fine; /* k = coarse * fine + rest */
+    int64_t n, fine;         /* k = coarse * fine + rest */
     long double (*table)[2]; /* `fine` entries of rest, then the coarse ones */
 };
 

@@ -20,7 +20,8 @@ mfi_unit *mfi_unit_new(int64_t n);
 void mfi_unit_get(const mfi_unit *unit, int64_t k, double *cosine, double *sine);
 void mfi_unit_free(mfi_unit *unit);
 
-/* A set of strided lines (fft_lines.c): element j of line l is at [l * dist + j * stride], complex numbers interleaved. */
+/* A set of strided lines (fft_lines.c): element j of line l is at [l * dist + j * stride], complex numbers interleaved.
+ */
 typedef struct mfi_lines {
     void *data;
     int64_t stride, dist;

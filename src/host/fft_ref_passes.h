@@ -14,7 +14,7 @@
     ar[j] = *(const VU *)(xr + q + s * (p + m * (j))), ai[j] = *(const VU *)(xi + q + s * (p + m * (j)));
 #define TURN(k)                                                                                                        \
     if (turned) {                                                                                                      \
-        T cr = wr[((k) - 1) * m + p], ci = wi[((k) - 1) * m + p];                                                      \
+        T cr = wr[((k)-1) * m + p], ci = wi[((k)-1) * m + p];                                                          \
         br = ar[k] * cr - ai[k] * ci;                                                                                  \
         bi = ar[k] * ci + ai[k] * cr;                                                                                  \
     }
@@ -62,7 +62,7 @@
 #define LOAD_ALONG_P(j) ar[j] = *(const VU *)(xr + p + m * (j)), ai[j] = *(const VU *)(xi + p + m * (j));
 #define TURN_ALONG_P(k)                                                                                                \
     {                                                                                                                  \
-        VT cr = *(const VU *)(wr + ((k) - 1) * m + p), ci = *(const VU *)(wi + ((k) - 1) * m + p);                     \
+        VT cr = *(const VU *)(wr + ((k)-1) * m + p), ci = *(const VU *)(wi + ((k)-1) * m + p);                         \
         VT br = ar[k] * cr - ai[k] * ci;                                                                               \
         ai[k] = ar[k] * ci + ai[k] * cr;                                                                               \
         ar[k] = br;                                                                                                    \

@@ -1,0 +1,195 @@
+/* MATMUL through any CBLAS with 32-bit integers: OpenBLAS, MKL, BLIS, the reference. */
+#include "loader.h"
+#include "matmul_cpu.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; /* values of the CBLAS interface */
+
+typedef void real_gemm_f32(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *,
+                           int);
+typedef void real_gemm_f64(int, int, int, int, int, int, double, const double *, int, const double *, int, double,
+                           double *, int);
+typedef void complex_gemm(int, int, int, int, int, int, const void *, const void *, int, const void *, int,
+                          const void *, void *, int);
+typedef void real_gemv_f32(int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
+typedef void real_gemv_f64(int, int, int, int, double, const double *, int, const double *, int, double, double *, int);
+typedef void complex_gemv(int, int, int, int, const void *, const void *, int, const void *, int, const void *, void *,
+                          int);
+
+/* C has no cast from the loader's void * to a function. */
+typedef union gemm_function {
+    void *symbol;
+    real_gemm_f32 *f32;
+    real_gemm_f64 *f64;
+    complex_gemm *complex;
+} gemm_function;
+typedef union gemv_function {
+    void *symbol;
+    real_gemv_f32 *f32;
+    real_gemv_f64 *f64;
+    complex_gemv *complex;
+} gemv_function;
+
+typedef struct blas_state {
+    gemm_function gemm;
+    gemv_function gemv;
+    void *inner;
+} blas_state;
+
+static const char letter[MFI_CTYPE_COUNT] = {[MFI_F32] = 's', [MFI_F64] = 'd', [MFI_C64] = 'c', [MFI_C128] = 'z'};
+
+/* How a rows x cols matrix is told to a row-major BLAS. */
+static int describe(int64_t rows, int64_t cols, int64_t rs, int64_t cs, int *ld)
+{
+    if ((cs == 1 || cols == 1) && (rows == 1 || rs >= mfi_max64(cols, 1))) {
+        *ld = rows == 1 ? (int)mfi_max64(cols, 1) : (int)rs;
+        return NO_TRANS;
+    }
+    *ld = cols == 1 ? (int)mfi_max64(rows, 1) : (int)cs;
+    return TRANS;
+}
+
+static void call_gemm(const blas_state *s, const mfi_gemm *g)
+{
+    static const double one[2] = {1, 0}, zero[2] = {0, 0};
+    static const float one_f[2] = {1, 0}, zero_f[2] = {0, 0};
+    int lda, ldb, ldc, m = (int)g->m, n = (int)g->n, k = (int)g->k;
+    int ta = describe(g->m, g->k, g->am, g->ak, &lda), tb = describe(g->k, g->n, g->bk, g->bn, &ldb);
+    describe(g->m, g->n, g->cm, g->cn, &ldc);
+    switch (g->type) {
+    case MFI_F32:
+        s->gemm.f32(ROW_MAJOR, ta, tb, m, n, k, 1, g->a, lda, g->b, ldb, 0, g->c, ldc);
+        break;
+    case MFI_F64:
+        s->gemm.f64(ROW_MAJOR, ta, tb, m, n, k, 1, g->a, lda, g->b, ldb, 0, g->c, ldc);
+        break;
+    case MFI_C64:
+        s->gemm.complex(ROW_MAJOR, ta, tb, m, n, k, one_f, g->a, lda, g->b, ldb, zero_f, g->c, ldc);
+        break;
+    default:
+        s->gemm.complex(ROW_MAJOR, ta, tb, m, n, k, one, g->a, lda, g->b, ldb, zero, g->c, ldc);
+    }
+}
+
+static void clear(const mfi_gemm *g)
+{
+    size_t size = mfi_ctype_size(g->type);
+    for (int64_t i = 0; i < g->m; i++)
+        for (int64_t j = 0; j < g->n; j++)
+            memset((char *)g->c + (i * g->cm + j * g->cn) * (int64_t)size, 0, size);
+}
+
+/* n == 1: c = a b. Some libraries read y even for beta = 0, so it is cleared first. */
+static void call_gemv(const blas_state *s, const mfi_gemm *g)
+{
+    static const double one[2] = {1, 0};
+    static const float one_f[2] = {1, 0};
+    int lda, trans = describe(g->m, g->k, g->am, g->ak, &lda);
+    int rows = (int)(trans == TRANS ? g->k : g->m), cols = (int)(trans == TRANS ? g->m : g->k);
+    int incx = (int)(g->k == 1 ? 1 : g->bk), incy = (int)(g->m == 1 ? 1 : g->cm);
+    clear(g);
+    switch (g->type) {
+    case MFI_F32:
+        s->gemv.f32(ROW_MAJOR, trans, rows, cols, 1, g->a, lda, g->b, incx, 1, g->c, incy);
+        break;
+    case MFI_F64:
+        s->gemv.f64(ROW_MAJOR, trans, rows, cols, 1, g->a, lda, g->b, incx, 1, g->c, incy);
+        break;
+    case MFI_C64:
+        s->gemv.complex(ROW_MAJOR, trans, rows, cols, one_f, g->a, lda, g->b, incx, one_f, g->c, incy);
+        break;
+    default:
+        s->gemv.complex(ROW_MAJOR, trans, rows, cols, one, g->a, lda, g->b, incx, one, g->c, incy);
+    }
+}
+
+static mfi_gemm transposed(const mfi_gemm *g)
+{
+    mfi_gemm t = *g;
+    t.m = g->n, t.n = g->m;
+    t.a = g->b, t.b = g->a;
+    t.am = g->bn, t.ak = g->bk, t.bk = g->ak, t.bn = g->am;
+    t.cm = g->cn, t.cn = g->cm;
+    return t;
+}
+
+static void multiply(const void *engine, const mfi_gemm *g)
+{
+    const blas_state *s = engine;
+    mfi_gemm t = transposed(g);
+    if (!g->k)
+        clear(g);
+    else if (g->n == 1)
+        call_gemv(s, g);
+    else if (g->m == 1)
+        call_gemv(s, &t);
+    else
+        call_gemm(s, g->cn == 1 ? g : &t);
+}
+
+static const mfi_gemm_engine engine = {"blas", true, multiply};
+
+static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    mfi_matmul_layout layout;
+    MF_REFUSE_UNLESS(!c->cuda, WRONG_TARGET, "BLAS runs on the CPU, the target is %s", c->arch);
+    MF_REFUSE_UNLESS(p->anchor == MFI_MATMUL, NOT_ANCHOR, "only matmul");
+    MF_REFUSE_UNLESS(c->library[MFI_LIB_BLAS], NOT_FOUND, "no CBLAS; see mathfuse info");
+    MF_REFUSE_UNLESS(letter[mm->acc], DTYPE, "sums in %s; BLAS has f32, f64, c64, c128", mfi_ctype_name(mm->acc));
+    MF_REFUSE_UNLESS(mm->n <= INT_MAX && mm->k <= INT_MAX, SIZE, "n=%lld k=%lld, at most 2^31 - 1", (long long)mm->n,
+                     (long long)mm->k);
+    mfi_matmul_plan(&layout, p, false, c->threads);
+    MF_REFUSE_UNLESS(!layout.items || layout.m <= INT_MAX, SIZE, "m=%lld, at most 2^31 - 1", (long long)layout.m);
+    mfi_bid_roofline(bid, p, c, 0.8, 1);
+    bid->workspace = layout.workspace;
+    if (layout.loops)
+        strcpy(bid->kernel, "loops");
+    else
+        snprintf(bid->kernel, sizeof bid->kernel, "cblas_%cgem%c", letter[mm->acc],
+                 layout.m == 1 || layout.n == 1 ? 'v' : 'm');
+    return true;
+}
+
+static void destroy(void *state)
+{
+    blas_state *s = state;
+    if (s)
+        mfi_matmul_cpu_free(s->inner);
+    mf_free(s);
+}
+
+static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
+{
+    (void)context;
+    (void)bid;
+    char name[16];
+    blas_state *s = mfi_calloc(1, sizeof *s);
+    *state = NULL;
+    if (!s)
+        return MFI_NO_MEMORY(sizeof *s);
+    snprintf(name, sizeof name, "cblas_%cgemm", letter[p->u.matmul.acc]);
+    s->gemm.symbol = mfi_library_symbol(MFI_LIB_BLAS, name);
+    name[strlen(name) - 1] = 'v';
+    s->gemv.symbol = mfi_library_symbol(MFI_LIB_BLAS, name);
+    mf_status status = MF_OK;
+    if (!s->gemm.symbol || !s->gemv.symbol)
+        status = mfi_fail(MF_E_LIBRARY, "the BLAS library has no %s", name);
+    if (status == MF_OK)
+        status = mfi_matmul_cpu_new(&s->inner, p, &engine, s, false, c->threads);
+    if (status != MF_OK) {
+        destroy(s);
+        return status;
+    }
+    *state = s;
+    return MF_OK;
+}
+
+static mf_status run(void *state, const mfi_run *run)
+{
+    return mfi_matmul_cpu_run(((blas_state *)state)->inner, run);
+}
+
+const mfi_provider mfi_provider_blas = {"blas", query, prepare, run, destroy, NULL};

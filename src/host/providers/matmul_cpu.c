@@ -1,0 +1,354 @@
+/* MATMUL steps on the CPU: see matmul_cpu.h. The chain runs on panels of the product while they are in cache. */
+#include "matmul_cpu.h"
+
+#include <limits.h>
+
+enum {
+    LOOPS_FLOPS = 8192,         /* m n k up to which a library call costs more than it saves */
+    SMALL_FLOPS = 64 * 64 * 64, /* m n k up to which libraries stay on the calling thread */
+    GROUP_BYTES = 64 << 10,     /* of products of a batch that go through the chain together */
+    PANEL_BYTES = 4 << 20,      /* of a product that threads share */
+    MIN_PANEL = 256             /* rows; with fewer, repacking the right operand shows */
+};
+
+typedef struct matmul_state {
+    const mfi_problem *p;
+    const mfi_gemm_engine *engine;
+    const void *self;
+    mfi_matmul_layout l;
+    mfi_batch a_batch, b_batch, c_batch;
+    mfi_cpu_chain *chain;
+    int threads;
+} matmul_state;
+
+/* ---- layout ---- */
+
+bool mfi_has_leading_dim(int64_t rows, int64_t cols, int64_t rs, int64_t cs)
+{
+    bool by_rows = (cs == 1 || cols == 1) && (rows == 1 || (rs >= cols && rs >= 1 && rs <= INT_MAX));
+    bool by_columns = (rs == 1 || rows == 1) && (cols == 1 || (cs >= rows && cs >= 1 && cs <= INT_MAX));
+    return by_rows || by_columns;
+}
+
+/* Batches that share b and lie behind each other in a are one product with more rows. */
+static void merge_rows(mfi_matmul_layout *l, const mfi_problem *p)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    while (l->batch_dims > 0) {
+        int d = l->batch_dims - 1;
+        int64_t size = p->shape[d];
+        bool follows = l->m == 1 || mm->a.strides[d] == l->am * l->m;
+        if (size != 1 && (mm->b.strides[d] != 0 || !follows))
+            return;
+        if (size != 1 && l->m == 1)
+            l->am = mm->a.strides[d];
+        l->m *= size;
+        l->batch_dims--;
+    }
+}
+
+/* The strides of rows and columns of the merged product in a view, if the merged dims allow one. */
+static bool product_strides(const mfi_matmul_layout *l, const mfi_problem *p, const mfi_view *view, int64_t *cm,
+                            int64_t *cn)
+{
+    mfi_batch rows = {0};
+    mfi_view part = *view;
+    memmove(part.strides, view->strides + l->batch_dims, sizeof *part.strides * (size_t)(p->ndim - l->batch_dims));
+    rows = mfi_batch_of(&part, p->ndim - 1 - l->batch_dims, p->shape + l->batch_dims);
+    *cn = view->strides[p->ndim - 1];
+    *cm = rows.dims ? rows.strides[0] : l->n;
+    return rows.dims <= 1;
+}
+
+static bool whole_contiguous(const mfi_problem *p, const mfi_view *view)
+{
+    int64_t expected = 1;
+    for (int d = p->ndim - 1; d >= 0; d--) {
+        if (p->shape[d] != 1 && view->strides[d] != expected)
+            return false;
+        expected *= p->shape[d];
+    }
+    return true;
+}
+
+/* The one store whose memory can hold the product until the chain has replaced it. */
+static const mfi_operand *product_store(const mfi_problem *p, mfi_ctype type)
+{
+    const mfi_operand *store = NULL;
+    for (int i = 0; i < p->chain.count; i++)
+        if (p->chain.instr[i].kind == MFI_STORE) {
+            if (store)
+                return NULL;
+            store = &p->chain.operand[p->chain.instr[i].operand];
+        }
+    if (!store || store->view.dtype != mfi_ctype_dtype(type) || !whole_contiguous(p, &store->view))
+        return NULL;
+    for (int i = 0; i < p->chain.operands; i++)
+        if (&p->chain.operand[i] != store && p->chain.operand[i].view.slot == store->view.slot)
+            return NULL;
+    return store;
+}
+
+static void choose_product(mfi_matmul_layout *l, const mfi_problem *p)
+{
+    const mfi_operand *store;
+    int64_t cm, cn;
+    l->cm = l->n;
+    l->cn = 1;
+    if (mfi_chain_is_store(&p->chain, &store) && store->view.dtype == mfi_ctype_dtype(l->type) &&
+        product_strides(l, p, &store->view, &cm, &cn) &&
+        (l->loops ? cn == 1 && (cm > 0 || l->m == 1) : mfi_has_leading_dim(l->m, l->n, cm, cn))) {
+        l->direct = store;
+        l->cm = cm;
+        l->cn = cn;
+    } else if ((store = product_store(p, l->type))) {
+        l->in_place = store;
+    }
+}
+
+static void choose_panels(mfi_matmul_layout *l, const mfi_problem *p, int threads)
+{
+    int64_t size = (int64_t)mfi_ctype_size(l->type), n = mfi_max64(l->n, 1), m = mfi_max64(l->m, 1);
+    int64_t unit = mfi_chain_unit(p, n) / n; /* rows that go together */
+    if (l->items) {
+        int64_t group = mfi_max64(GROUP_BYTES / (m * n * size), 1);
+        group = mfi_min64(group, mfi_ceil_div(l->batch, 2 * (int64_t)threads));
+        unit = mfi_max64(unit / m, 1);
+        l->panel = mfi_min64(mfi_ceil_div(group, unit) * unit, mfi_max64(l->batch, 1));
+    } else {
+        int64_t rows = mfi_max64(PANEL_BYTES / (n * size), MIN_PANEL);
+        if (l->loops)
+            rows = mfi_max64(mfi_min64(rows, mfi_ceil_div(m, 2 * (int64_t)threads)), 4);
+        if (l->direct && l->a_direct && !l->loops)
+            rows = INT_MAX / 2;
+        l->panel = mfi_min64(mfi_ceil_div(rows, unit) * unit, m);
+    }
+}
+
+void mfi_matmul_plan(mfi_matmul_layout *l, const mfi_problem *p, bool loops, int threads)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    int nd = p->ndim;
+    *l = (mfi_matmul_layout){.batch_dims = nd - 2, .m = mm->m, .n = mm->n, .k = mm->k, .type = mm->acc};
+    l->am = mm->a.strides[nd - 2];
+    l->ak = mm->a.strides[nd - 1];
+    l->bk = mm->b.strides[nd - 2];
+    l->bn = mm->b.strides[nd - 1];
+    merge_rows(l, p);
+    if (mfi_chain_unit(p, 1) > l->m * l->n) { /* a row of a reduction spans products: keep them apart, and together */
+        l->batch_dims = nd - 2;
+        l->m = mm->m;
+        l->am = mm->a.strides[nd - 2];
+    }
+    l->batch = mfi_product(p->shape, l->batch_dims);
+    double work = (double)l->m * (double)l->n * (double)l->k;
+    l->loops = loops || work <= LOOPS_FLOPS;
+    bool spans = mfi_chain_unit(p, 1) > l->m * l->n;
+    l->items = spans || (l->batch > 1 && (work <= SMALL_FLOPS || (loops && l->batch >= threads)));
+    mf_dtype dtype = mfi_ctype_dtype(l->type);
+    l->a_direct = mm->a.dtype == dtype && (l->loops || mfi_has_leading_dim(l->m, l->k, l->am, l->ak));
+    l->b_direct = mm->b.dtype == dtype && (l->loops ? l->bn == 1 : mfi_has_leading_dim(l->k, l->n, l->bk, l->bn));
+    choose_product(l, p);
+    choose_panels(l, p, threads);
+    size_t size = mfi_ctype_size(l->type);
+    int64_t rows = l->items ? l->m : l->panel;
+    l->a_bytes = l->a_direct ? 0 : mfi_align_up((size_t)(rows * l->k) * size, 256);
+    l->b_bytes = l->b_direct ? 0 : mfi_align_up((size_t)(l->k * l->n) * size, 256);
+    bool product = !l->direct && !l->in_place;
+    l->c_bytes = product ? mfi_align_up((size_t)((l->items ? l->panel * l->m : l->panel) * l->n) * size, 256) : 0;
+    if (!l->items) /* loops run panels side by side, each thread with its own buffers */
+        l->workspace = l->b_bytes + (loops ? 0 : l->a_bytes + l->c_bytes);
+}
+
+mf_status mfi_matmul_cpu_new(void **state, const mfi_problem *p, const mfi_gemm_engine *engine, const void *self,
+                             bool loops, int threads)
+{
+    matmul_state *s = mfi_calloc(1, sizeof *s);
+    if (!s)
+        return MFI_NO_MEMORY(sizeof *s);
+    s->p = p;
+    s->engine = engine;
+    s->self = self;
+    s->threads = threads;
+    mfi_matmul_plan(&s->l, p, loops, threads);
+    if (s->l.loops)
+        s->engine = &mfi_loops_gemm;
+    s->a_batch = mfi_batch_of(&p->u.matmul.a, s->l.batch_dims, p->shape);
+    s->b_batch = mfi_batch_of(&p->u.matmul.b, s->l.batch_dims, p->shape);
+    const mfi_operand *store = s->l.direct ? s->l.direct : s->l.in_place;
+    if (store)
+        s->c_batch = mfi_batch_of(&store->view, s->l.batch_dims, p->shape);
+    mf_status status = s->l.direct ? MF_OK : mfi_cpu_chain_new(&s->chain, p);
+    *state = s;
+    if (status != MF_OK) {
+        mfi_matmul_cpu_free(s);
+        *state = NULL;
+    }
+    return status;
+}
+
+void mfi_matmul_cpu_free(void *state)
+{
+    matmul_state *s = state;
+    if (s)
+        mfi_cpu_chain_free(s->chain);
+    mf_free(s);
+}
+
+/* ---- running ---- */
+
+/* Rows of the product of one batch item, operands packed into `a` and `b` where needed; b may be packed already. */
+static mfi_gemm product(const matmul_state *s, void *const *slots, int64_t item, int64_t row, int64_t rows)
+{
+    const mfi_matmul_layout *l = &s->l;
+    const mfi_matmul *mm = &s->p->u.matmul;
+    mfi_gemm g = {.type = l->type, .m = rows, .n = l->n, .k = l->k, .cm = l->cm, .cn = l->cn};
+    g.a = mfi_at(&mm->a, slots, mfi_batch_offset(&s->a_batch, item) + row * l->am);
+    g.b = mfi_at(&mm->b, slots, mfi_batch_offset(&s->b_batch, item));
+    g.am = l->am, g.ak = l->ak, g.bk = l->bk, g.bn = l->bn;
+    const mfi_operand *store = l->direct ? l->direct : l->in_place;
+    if (store)
+        g.c = mfi_at(&store->view, slots, mfi_batch_offset(&s->c_batch, item) + row * l->cm);
+    return g;
+}
+
+static mfi_view matrix_view(const mfi_view *view, int64_t offset, int64_t rs, int64_t cs)
+{
+    mfi_view v = {.slot = view->slot, .dtype = view->dtype, .offset = view->offset + offset};
+    v.alignment = (int32_t)mf_dtype_size(view->dtype);
+    v.strides[0] = rs;
+    v.strides[1] = cs;
+    return v;
+}
+
+static void pack_a(const matmul_state *s, void *const *slots, mfi_gemm *g, int64_t item, int64_t row, void *to,
+                   int threads)
+{
+    const mfi_matmul_layout *l = &s->l;
+    if (l->a_direct)
+        return;
+    mfi_view v = matrix_view(&s->p->u.matmul.a, mfi_batch_offset(&s->a_batch, item) + row * l->am, l->am, l->ak);
+    mfi_pack_all(to, l->type, &v, slots, 2, (int64_t[]){g->m, l->k}, threads);
+    g->a = to, g->am = l->k, g->ak = 1;
+}
+
+static void pack_b(const matmul_state *s, void *const *slots, int64_t item, void *to, int threads)
+{
+    const mfi_matmul_layout *l = &s->l;
+    mfi_view v = matrix_view(&s->p->u.matmul.b, mfi_batch_offset(&s->b_batch, item), l->bk, l->bn);
+    mfi_pack_all(to, l->type, &v, slots, 2, (int64_t[]){l->k, l->n}, threads);
+}
+
+static void use_packed_b(const mfi_matmul_layout *l, mfi_gemm *g, const void *b)
+{
+    if (l->b_direct)
+        return;
+    g->b = b, g->bk = l->n, g->bn = 1;
+}
+
+typedef struct matmul_job {
+    const matmul_state *s;
+    void *const *slots;
+    int64_t item;  /* panels: of this item */
+    const void *b; /* panels: packed, or unused */
+    mfi_first_error *error;
+} matmul_job;
+
+/* Groups of whole items. */
+static void item_piece(void *context, int64_t begin, int64_t end)
+{
+    const matmul_job *job = context;
+    const matmul_state *s = job->s;
+    const mfi_matmul_layout *l = &s->l;
+    char *a = mfi_alloc_aligned(l->a_bytes + l->b_bytes + l->c_bytes), *b = a + l->a_bytes, *c = b + l->b_bytes;
+    int64_t points = l->m * l->n, packed = -1;
+    if (!a) {
+        mfi_note(job->error, MF_E_MEMORY);
+        return;
+    }
+    for (int64_t group = begin; group < end; group++) {
+        int64_t first = group * l->panel, last = mfi_min64(first + l->panel, l->batch);
+        const char *data = NULL;
+        for (int64_t item = first; item < last; item++) {
+            mfi_gemm g = product(s, job->slots, item, 0, l->m);
+            pack_a(s, job->slots, &g, item, 0, a, 1);
+            int64_t offset = mfi_batch_offset(&s->b_batch, item);
+            if (!l->b_direct && (packed < 0 || offset != mfi_batch_offset(&s->b_batch, packed)))
+                pack_b(s, job->slots, item, b, 1);
+            packed = item;
+            use_packed_b(l, &g, b);
+            if (!g.c)
+                g.c = c + (item - first) * points * (int64_t)mfi_ctype_size(l->type);
+            data = data ? data : g.c;
+            s->engine->multiply(s->self, &g);
+        }
+        if (s->chain)
+            mfi_chain_points(s->p, s->chain, job->slots, first * points, last * points, data, first * points);
+    }
+    mfi_free_aligned(a);
+}
+
+/* One panel of an item into g->c (or `c`), and its chain. */
+static void run_panel(const matmul_state *s, void *const *slots, int64_t item, int64_t row, void *a, const void *b,
+                      void *c, int threads)
+{
+    const mfi_matmul_layout *l = &s->l;
+    mfi_gemm g = product(s, slots, item, row, mfi_min64(l->panel, l->m - row));
+    pack_a(s, slots, &g, item, row, a, threads);
+    use_packed_b(l, &g, b);
+    if (!g.c)
+        g.c = c;
+    s->engine->multiply(s->self, &g);
+    int64_t begin = (item * l->m + row) * l->n;
+    if (s->chain)
+        mfi_chain_points_all(s->p, s->chain, slots, begin, begin + g.m * l->n, g.c, begin, threads);
+}
+
+static void panel_piece(void *context, int64_t begin, int64_t end)
+{
+    const matmul_job *job = context;
+    const mfi_matmul_layout *l = &job->s->l;
+    char *a = mfi_alloc_aligned(l->a_bytes + l->c_bytes);
+    if (!a) {
+        mfi_note(job->error, MF_E_MEMORY);
+        return;
+    }
+    for (int64_t panel = begin; panel < end; panel++)
+        run_panel(job->s, job->slots, job->item, panel * l->panel, a, job->b, a + l->a_bytes, 1);
+    mfi_free_aligned(a);
+}
+
+static void run_shared(const matmul_state *s, const mfi_run *run, mfi_first_error *error)
+{
+    const mfi_matmul_layout *l = &s->l;
+    char *b = run->workspace;
+    int64_t panels = mfi_ceil_div(l->m, l->panel), packed = -1;
+    for (int64_t item = 0; item < l->batch; item++) {
+        int64_t offset = mfi_batch_offset(&s->b_batch, item);
+        if (!l->b_direct && (packed < 0 || offset != mfi_batch_offset(&s->b_batch, packed)))
+            pack_b(s, run->slots, item, b, s->threads);
+        packed = item;
+        matmul_job job = {s, run->slots, item, b, error};
+        if (s->engine->threaded)
+            for (int64_t panel = 0; panel < panels; panel++)
+                run_panel(s, run->slots, item, panel * l->panel, b + l->b_bytes, b, b + l->b_bytes + l->a_bytes,
+                          s->threads);
+        else
+            mfi_parallel_for(panels, 1, s->threads, panel_piece, &job);
+    }
+}
+
+mf_status mfi_matmul_cpu_run(void *state, const mfi_run *run)
+{
+    const matmul_state *s = state;
+    const mfi_matmul_layout *l = &s->l;
+    mfi_first_error error = {MF_OK};
+    if (!l->batch || !l->m || !l->n)
+        return MF_OK;
+    matmul_job job = {s, run->slots, 0, NULL, &error};
+    if (l->items)
+        mfi_parallel_for(mfi_ceil_div(l->batch, l->panel), 1, s->threads, item_piece, &job);
+    else
+        run_shared(s, run, &error);
+    return mfi_noted(&error, "matmul");
+}

@@ -1,0 +1,15 @@
+/* Parts of the reference provider: one file per anchor. Others use its loops where a library would be slower. */
+#ifndef MFI_REF_H
+#define MFI_REF_H
+
+#include "cpu_step.h"
+#include "fft_cpu.h"
+#include "solve_cpu.h"
+
+extern const mfi_fft_engine mfi_ref_fft_engine;
+
+mf_status mfi_ref_solve_new(void **state, const mfi_problem *p, int threads);
+mf_status mfi_ref_solve_run(void *state, const mfi_run *run);
+void mfi_ref_solve_free(void *state);
+
+#endif
