@@ -1,0 +1,34 @@
+"""The documents: tables that are generated are current, links lead somewhere, figures come from files."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted(
+    str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("tests/**/*.md")]
+)
+
+
+def test_tables_are_current():
+    subprocess.run([sys.executable, "docs/generate.py", "--check"], cwd=ROOT, check=True)
+
+
+def test_figures_are_current():
+    subprocess.run([sys.executable, "bench/report.py", "--check"], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document):
+    path = ROOT / document
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
+    assert not [t for t in targets if "://" not in t and not (path.parent / t).exists()]
+
+
+def test_every_command_of_dev_is_in_contributing():
+    commands = re.findall(r"^cmd_(\w+)\(\)", (ROOT / "dev").read_text(), re.MULTILINE)
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    assert not [c for c in commands if f"./dev {c}" not in text]
