@@ -11,5 +11,7 @@ extern const mfi_fft_engine mfi_ref_fft_engine;
 mf_status mfi_ref_solve_new(void **state, const mfi_problem *p, int threads);
 mf_status mfi_ref_solve_run(void *state, const mfi_run *run);
 void mfi_ref_solve_free(void *state);
+/* One matrix of the batch on the calling thread. */
+mf_status mfi_ref_solve_item(void *state, void *const *slots, int64_t item);
 
 #endif

@@ -262,6 +262,7 @@ static void solve_items(const solve_state *s, const kernels *k, void *const *slo
 
 typedef struct solve_job {
     const solve_state *s;
+    const kernels *kernels;
     void *const *slots;
     mfi_first_error *error;
 } solve_job;
@@ -271,7 +272,7 @@ static void solve_piece(void *context, int64_t begin, int64_t end)
     const solve_job *job = context;
     const solve_state *s = job->s;
     const mfi_solve *f = &s->p->u.solve;
-    int64_t lanes = s->k->lanes, cols = mfi_max64(f->nrhs, 1), size = (int64_t)mfi_ctype_size(f->ctype);
+    int64_t lanes = job->kernels->lanes, cols = mfi_max64(f->nrhs, 1), size = (int64_t)mfi_ctype_size(f->ctype);
     int64_t m_bytes = (int64_t)mfi_align_up((size_t)(f->n * f->n * lanes * size), 64);
     int64_t b_bytes = (int64_t)mfi_align_up((size_t)(f->n * cols * lanes * size), 64);
     int64_t pack_bytes = f->n * mfi_max64(f->n, cols) * size;
@@ -283,7 +284,7 @@ static void solve_piece(void *context, int64_t begin, int64_t end)
     memset(memory, 0, (size_t)m_bytes); /* what is outside a triangle is never used, but is copied */
     solve_buffers buffers = {memory, memory + m_bytes, memory + m_bytes + b_bytes};
     for (int64_t group = begin; group < end; group++)
-        solve_items(s, s->k, job->slots, group * lanes, mfi_min64(lanes, s->items - group * lanes), &buffers);
+        solve_items(s, job->kernels, job->slots, group * lanes, mfi_min64(lanes, s->items - group * lanes), &buffers);
     mfi_free_aligned(memory);
 }
 
@@ -293,9 +294,18 @@ mf_status mfi_ref_solve_run(void *state, const mfi_run *run)
     mfi_first_error error = {MF_OK};
     if (!s->items)
         return MF_OK;
-    solve_job job = {s, run->slots, &error};
+    solve_job job = {s, s->k, run->slots, &error};
     int64_t work = s->p->u.solve.n * s->p->u.solve.n * (s->p->u.solve.n + s->p->u.solve.nrhs) * s->k->lanes;
     mfi_parallel_for(mfi_ceil_div(s->items, s->k->lanes), mfi_ceil_div(20000, mfi_max64(work, 1)), s->threads,
                      solve_piece, &job);
+    return mfi_noted(&error, "solve");
+}
+
+mf_status mfi_ref_solve_item(void *state, void *const *slots, int64_t item)
+{
+    const solve_state *s = state;
+    mfi_first_error error = {MF_OK};
+    solve_job job = {s, &single[s->p->u.solve.ctype], slots, &error};
+    solve_piece(&job, item, item + 1);
     return mfi_noted(&error, "solve");
 }
