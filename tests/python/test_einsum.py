@@ -1,0 +1,58 @@
+"""einsum against NumPy."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tools import assert_close, values
+
+import mathfuse as mf
+
+EXPRESSIONS = ["ij,jk->ik", "ij,jk", "ij,kj->ki", "i,i->", "i,j->ij", "ij->ji", "ij->", "ij->j", "ii->i", "ii", "iij->j", "ij,ij->ij",
+               "bij,bjk->bik", "bij,bjk->ik", "bij,jk->bik", "ijk,ko->ijo", "ijo,ilo->jl", "abc,cd->abd", "ij,jk,kl->il",
+               "ij,jk,kl,lm->im", "a,ab,b->", "abc,abd->abcd", "ij,k->ijk", "ab,b->a", "abcd,cdef->abef", "i,i,i->i",
+               "...ij,...jk->...ik", "...ij,jk->...ik", "...i->...", "i...,i...->...", "ab,cd->", "aab,bcc->ac", "zy,yx"]  # fmt: skip
+
+
+def operands(expression, rng, dtype=np.float64, sizes=None):
+    sizes = sizes or {}
+    terms = expression.partition("->")[0].split(",")
+    shape = lambda t: tuple(sizes.get(c, 2 + "abcdefghijklmnopqrstuvwxyz".index(c) % 4) for c in t)  # noqa: E731
+    parts = [t.split("...") for t in terms]
+    return [values(rng, shape(p[0]) + ((3, 2) if len(p) == 2 else ()) + (shape(p[1]) if len(p) == 2 else ()), dtype) for p in parts]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128, np.int64])
+def test_expressions(expression, dtype, rng):
+    args = operands(expression, rng, dtype)
+    assert_close(mf.einsum(expression, *args), np.einsum(expression, *args), scale=20)
+
+
+@given(st.sampled_from(EXPRESSIONS), st.dictionaries(st.sampled_from("abcdijklmnozyx"), st.sampled_from([0, 1, 1, 5])), st.integers(0, 2**31))
+def test_unit_and_empty_modes(expression, sizes, seed):
+    args = operands(expression, np.random.default_rng(seed), sizes=sizes)
+    assert_close(mf.einsum(expression, *args), np.einsum(expression, *args), scale=20)
+
+
+def test_repeated_by_broadcasting(rng):
+    a, b = values(rng, (1, 4), np.float64), values(rng, (3, 4), np.float64)
+    assert_close(mf.einsum("ij,ij->j", a, b), np.einsum("ij,ij->j", a, b), scale=4)
+
+
+def test_chain(rng):
+    a, b, c = values(rng, (3, 2, 4), np.float32), values(rng, (4, 5), np.float32), values(rng, (3, 6, 5), np.float32)
+    got = mf.einsum("ijo,ilo->jl", mf.einsum("ijk,ko->ijo", a, b), c)
+    assert_close(got, np.einsum("ijk,ko,ilo->jl", a, b, c, dtype=np.float64), scale=10)
+
+
+@pytest.mark.parametrize("bad", ["ij,jk->ikk", "ij->iz", "ij,jk,kl", "i3->i", "ijk->i", "i..j->i"])
+def test_errors(bad):
+    terms = bad.count(",") + 1 if bad != "ij,jk,kl" else 2
+    with pytest.raises(ValueError, match="einsum"):
+        mf.einsum(bad, *[np.ones((2, 2))] * terms)
+
+
+def test_sizes_must_agree():
+    with pytest.raises(ValueError, match="'j' stands for 3 and for 4"):
+        mf.einsum("ij,jk", np.ones((2, 3)), np.ones((4, 2)))

@@ -1,0 +1,254 @@
+"""Every elementwise operation against NumPy in float64, in every dtype; promotion, casts, where, clip."""
+
+import math
+
+import numpy as np
+import pytest
+from tools import BF16, E4M3, E5M2, assert_close, values, wide
+
+import mathfuse as mf
+from mathfuse import _core
+
+
+def erf(x):
+    return np.vectorize(math.erf, otypes=[float])(x)
+
+
+SPECIAL = {
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "fma": lambda x, y, z: x * y + z,
+    "erf": erf,
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "gelu_erf": lambda x: x / 2 * (1 + erf(x / np.sqrt(2))),
+    "softplus": lambda x: np.logaddexp(x, 0),
+}
+DOMAIN = {
+    "sqrt": (0, 4), "rsqrt": (0.1, 4), "log": (0.1, 4), "log2": (0.1, 4), "log10": (0.1, 4), "log1p": (-0.9, 4),
+    "arcsin": (-1, 1), "arccos": (-1, 1), "arctanh": (-0.9, 0.9), "arccosh": (1, 4), "power": (0.1, 2),
+    "reciprocal": (0.5, 2), "divide": (0.5, 2), "floor_divide": (1, 9), "remainder": (1, 9), "tan": (-1.2, 1.2),
+}  # fmt: skip
+OPS = {name: arity for name, arity, _ in _core.ops()}
+REAL = [name for name in OPS if not name.startswith("bitwise") and name not in ("where", "clip")]
+STEPS = {"floor_divide", "remainder", "floor", "ceil", "trunc", "rint", "sign"}  # jump where the argument rounds
+
+
+def reference(name):
+    return SPECIAL.get(name) or getattr(np, name)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("name", REAL)
+def test_real(name, dtype, rng):
+    low, high = DOMAIN.get(name, (-2, 2))
+    args = [values(rng, (5, 7), dtype, low, high) for _ in range(OPS[name])]
+    got = getattr(mf, name)(*args)
+    want = reference(name)(*map(wide, args))
+    assert got.dtype == (want.dtype if want.dtype == bool else dtype)
+    assert_close(got, want, scale=4 if got.dtype != bool else 1)
+
+
+@pytest.mark.parametrize("name", [n for n in REAL if n not in STEPS])
+def test_special_values(name):
+    """NaN, infinities, zeros of both signs, tiny and large numbers give what NumPy gives."""
+    line = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, -1e-30, 1e30, -1e30, 1.0, -1.0, 0.5, 100.0, -100.0])
+    grids = np.meshgrid(*[line] * OPS[name], indexing="ij")
+    with np.errstate(all="ignore"):
+        want = reference(name)(*grids)
+        if name in ("gelu", "gelu_erf", "silu"):  # the formulas give NaN at -inf; the limit is 0
+            want = np.where(np.isneginf(grids[0]), 0.0, want)
+        if name in ("gelu", "gelu_erf"):
+            want = np.where(np.abs(grids[0]) >= 100, np.maximum(grids[0], 0), want)
+    got = getattr(mf, name)(*grids)
+    if got.dtype == bool:
+        np.testing.assert_array_equal(got, want)
+    else:
+        np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-300)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("name", ["negative", "absolute", "sign", "square", "add", "subtract", "multiply", "floor_divide",
+                                  "remainder", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor", "equal",
+                                  "less", "logical_not", "logical_and", "logical_xor"])  # fmt: skip
+def test_integers(name, dtype, rng):
+    args = [values(rng, (50,), dtype, -9, 9) for _ in range(OPS[name])]
+    with np.errstate(all="ignore"):
+        want = getattr(np, name)(*args)
+    got = getattr(mf, name)(*args)
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@pytest.mark.parametrize("name", ["negative", "absolute", "square", "reciprocal", "sqrt", "add", "subtract", "multiply",
+                                  "divide", "exp", "log", "isnan", "equal", "not_equal", "conjugate", "real", "imag",
+                                  "logical_not"])  # fmt: skip
+def test_complex(name, dtype, rng):
+    args = [values(rng, (6, 5), dtype) for _ in range(OPS[name])]
+    got = getattr(mf, name)(*args)
+    want = getattr(np, name)(*args)
+    assert got.dtype == want.dtype
+    assert_close(got, getattr(np, name)(*map(wide, args)), scale=4)
+
+
+DTYPES = [np.bool_, np.int32, np.int64, np.float16, np.float32, np.float64, np.complex64, np.complex128]
+
+
+@pytest.mark.parametrize("a", DTYPES)
+@pytest.mark.parametrize("b", DTYPES)
+def test_promotion_is_numpys(a, b, rng):
+    x, y = values(rng, (4,), a), values(rng, (4,), b)
+    assert mf.multiply(x, y).dtype == np.multiply(x, y).dtype
+    assert mf.add(x, y[0]).dtype == np.add(x, y[0]).dtype  # NumPy scalars are strong
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("number", [2, 2.5, 1 + 2j, True])
+def test_python_numbers_are_weak(dtype, number, rng):
+    x = values(rng, (4,), dtype)
+    got, want = mf.multiply(x, number), np.multiply(x, number)
+    assert got.dtype == want.dtype
+    assert_close(got, want, scale=4)
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [("int8", "int32"), ("uint8", "int32"), ("int16", "int32"), ("uint16", "int32"), ("uint32", "int64"), ("uint64", "int64")],
+)
+def test_other_integers_are_widened(given, becomes):
+    x = np.arange(5, dtype=given)
+    got = mf.add(x, 1)
+    assert got.dtype == becomes
+    np.testing.assert_array_equal(got, np.arange(5) + 1)
+
+
+def test_byte_order_and_alignment():
+    x = np.arange(6, dtype=np.float32)
+    np.testing.assert_array_equal(mf.negative(x.astype(">f4")), -x)
+    odd = np.frombuffer(b"\0" + x.tobytes(), np.float32, offset=1)
+    np.testing.assert_array_equal(mf.negative(odd), -x)
+    record = np.zeros(4, dtype=[("a", "f4"), ("b", "i2")])
+    record["a"] = [1, 2, 3, 4]
+    np.testing.assert_array_equal(mf.negative(record["a"]), [-1, -2, -3, -4])
+
+
+def test_lists_buffers_and_numbers():
+    import array
+
+    np.testing.assert_array_equal(mf.add([1, 2, 3], 1), [2, 3, 4])
+    np.testing.assert_array_equal(mf.negative(array.array("d", [1, 2])), [-1, -2])
+    np.testing.assert_array_equal(mf.negative(memoryview(np.ones(3, np.float32))), [-1, -1, -1])
+    assert mf.add(2, 3) == 5
+    assert mf.exp(0.0).dtype == np.float64
+
+
+@pytest.mark.parametrize("target", [np.float16, BF16, E4M3, E5M2], ids=str)
+@pytest.mark.parametrize("saturate", [False, True])
+def test_cast_rounds_to_nearest_even(target, saturate, rng):
+    import ml_dtypes
+
+    x = np.concatenate([rng.normal(size=500) * 10.0 ** rng.integers(-8, 6, 500), [0.0, -0.0, np.nan, 448, 464, 465, 61440]])
+    x = x.astype(np.float32)
+    got = mf.cast(x, target, saturate=saturate)
+    assert got.dtype == target
+    with np.errstate(all="ignore"):
+        want = x.astype(target)
+    if saturate:
+        top = float(ml_dtypes.finfo(target).max)
+        beyond = np.isnan(wide(want)) & ~np.isnan(x) | np.isinf(wide(want))
+        want = np.where(beyond, np.copysign(top, x), wide(want))
+    np.testing.assert_array_equal(wide(got), wide(want))
+
+
+def test_cast_names():
+    x = np.ones(3)
+    for name in ("f32", "float32", np.float32, np.dtype("f4"), "<f4"):
+        assert mf.cast(x, name).dtype == np.float32
+    assert mf.cast(x, float).dtype == np.float64
+    assert mf.cast(x, int).dtype == np.int64
+    assert mf.cast(x, bool).dtype == bool
+    with pytest.raises(TypeError, match="int8"):
+        mf.cast(x, "int8")
+
+
+def test_fp8_is_storage():
+    x = np.array([1.5, 2.0, -3.0], E4M3)
+    y = mf.multiply(x, np.float32(2))
+    assert y.dtype == np.float32
+    np.testing.assert_array_equal(y, [3, 4, -6])
+
+
+def test_where_and_clip(rng):
+    x, y = values(rng, (4, 5), np.float32), values(rng, (5,), np.float32)
+    np.testing.assert_array_equal(mf.where(x > 0, x, y), np.where(x > 0, x, y))
+    assert mf.where(x > 0, x, 0).dtype == np.float32
+    np.testing.assert_array_equal(mf.clip(x, -1, 1), np.clip(x, -1, 1))
+    np.testing.assert_array_equal(mf.clip(x, None, y), np.minimum(x, y))
+    np.testing.assert_array_equal(mf.clip(x, max=0.5), np.clip(x, None, 0.5))
+    assert np.isnan(mf.clip(np.float32(np.nan), 0, 1))
+
+
+@pytest.mark.parametrize("name", ["relu", "maximum", "minimum"])
+def test_nan_passes(name):
+    x = np.array([np.nan, 1], np.float32)
+    y = getattr(mf, name)(*[x, x[::-1].copy()][: OPS[name]])
+    assert np.isnan(y[0])
+
+
+def test_reductions(rng):
+    x = values(rng, (3, 4, 5), np.float32)
+    for name in ("sum", "prod", "max", "min", "mean", "var", "std", "any", "all"):
+        for axis in (None, 0, -1, (0, 2), (1, -1), ()):
+            for keepdims in (False, True):
+                want = getattr(np, name)(wide(x), axis=axis, keepdims=keepdims)
+                got = getattr(mf, name)(x, axis, keepdims=keepdims)
+                assert got.dtype == (bool if name in ("any", "all") else np.float32)
+                assert_close(got, want, scale=8)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int32, np.int64, np.float16, np.complex64])
+def test_reduction_dtypes(dtype, rng):
+    x = values(rng, (6, 7), dtype)
+    for name in ("sum", "prod", "mean", "any"):
+        got, want = getattr(mf, name)(x, axis=0), getattr(np, name)(x, axis=0)
+        assert got.dtype == want.dtype, name
+        assert_close(got, want, scale=8)
+    assert mf.sum(x, dtype=np.complex128).dtype == np.complex128
+
+
+def test_empty_reductions():
+    x = np.ones((0, 3), np.float32)
+    np.testing.assert_array_equal(mf.sum(x, axis=0), np.zeros(3))
+    np.testing.assert_array_equal(mf.prod(x, axis=0), np.ones(3))
+    assert mf.all(x) and not mf.any(x)
+    assert mf.sum(x, axis=1).shape == (0,)
+    with pytest.raises(ValueError, match="empty"):
+        mf.max(x, axis=0)
+
+
+def test_sum_is_accurate_and_nan_spreads(rng):
+    x = np.full(1 << 20, np.float32(0.1))
+    assert abs(float(mf.sum(x)) - 0.1 * 2**20) < 1
+    h = np.ones(5000, np.float16)
+    assert float(mf.sum(h)) == 5000  # accumulated in f32
+    x[77] = np.nan
+    assert np.isnan(mf.max(x)) and np.isnan(mf.min(x)) and np.isnan(mf.sum(x))
+
+
+def test_norms(rng):
+    x, w, b = values(rng, (6, 32), np.float32), values(rng, (32,), np.float32), values(rng, (32,), np.float32)
+    z = wide(x)
+    e = np.exp(z - z.max(-1, keepdims=True))
+    assert_close(mf.softmax(x), e / e.sum(-1, keepdims=True), scale=4)
+    assert_close(mf.softmax(x * 1e4, axis=0).sum(0), np.ones(32), scale=8)
+    assert_close(mf.rms_norm(x, w), z / np.sqrt((z * z).mean(-1, keepdims=True) + 1e-6) * w, scale=8)
+    assert_close(mf.layer_norm(x, w, b), (z - z.mean(-1, keepdims=True)) / np.sqrt(z.var(-1, keepdims=True) + 1e-5) * w + b, scale=8)
+
+
+def test_zero_sizes_and_zero_dims():
+    assert mf.exp(np.ones((0, 3), np.float32)).shape == (0, 3)
+    assert mf.add(np.ones((2, 0)), np.ones((1, 1))).shape == (2, 0)
+    got = mf.add(np.float32(1), np.ones((), np.float32))
+    assert got.shape == () and got.dtype == np.float32 and got == 2

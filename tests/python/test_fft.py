@@ -1,0 +1,164 @@
+"""mathfuse.fft against numpy.fft: every function, lengths, axes, norms, dtypes, edges."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tools import BF16, LAYOUTS, assert_close, strided, values, wide
+
+import mathfuse as mf
+
+ONE = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"]
+MANY = ["fftn", "ifftn", "rfftn", "irfftn", "fft2", "ifft2", "rfft2", "irfft2"]
+REAL_INPUT = {"rfft", "ihfft", "rfftn", "rfft2"}
+
+
+def sample(rng, shape, name, dtype):
+    return values(rng, shape, np.zeros(0, dtype).real.dtype if name in REAL_INPUT else dtype)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 16, 30, 31, 97, 128, 131, 210, 251, 256, 1000, 1009, 4096])
+@pytest.mark.parametrize("name", ONE)
+def test_lengths(name, n, rng):
+    x = sample(rng, (3, n), name, np.complex128)
+    want = getattr(np.fft, name)(x, n=n)
+    assert_close(getattr(mf.fft, name)(x, n=n), want, scale=20)
+
+
+@given(
+    st.sampled_from(ONE), st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(-3, 2), st.none() | st.integers(1, 12),
+    st.sampled_from([None, "backward", "ortho", "forward"]),
+    st.sampled_from([np.complex64, np.complex128]), st.sampled_from(LAYOUTS), st.integers(0, 2**31),
+)  # fmt: skip
+def test_one_axis(name, shape, axis, n, norm, dtype, layout, seed):
+    x = strided(sample(np.random.default_rng(seed), shape, name, dtype), layout)
+    call = lambda module, v: getattr(module, name)(v, n, axis, norm)  # noqa: E731
+    try:
+        want = call(np.fft, wide(x))
+    except (ValueError, IndexError) as error:
+        with pytest.raises(type(error) if isinstance(error, ValueError) else IndexError):
+            call(mf.fft, x)
+        return
+    got = call(mf.fft, x)
+    assert got.dtype == call(np.fft, x).dtype
+    assert_close(got, want, scale=20)
+
+
+@given(
+    st.sampled_from(MANY), st.lists(st.integers(1, 6), min_size=2, max_size=4), st.data(),
+    st.sampled_from([None, "ortho", "forward"]), st.sampled_from([np.complex64, np.complex128]), st.integers(0, 2**31),
+)  # fmt: skip
+def test_several_axes(name, shape, data, norm, dtype, seed):
+    x = sample(np.random.default_rng(seed), shape, name, dtype)
+    count = 2 if name.endswith("2") else data.draw(st.integers(1, len(shape)))
+    axes = tuple(data.draw(st.lists(st.integers(-len(shape), len(shape) - 1), min_size=count, max_size=count)))
+    s = data.draw(st.none() | st.tuples(*[st.integers(1, 7)] * count))
+    kwargs = {"s": s, "axes": axes, "norm": norm}
+    try:
+        want = getattr(np.fft, name)(wide(x), **kwargs)
+    except ValueError:
+        with pytest.raises(ValueError):
+            getattr(mf.fft, name)(x, **kwargs)
+        return
+    assert_close(getattr(mf.fft, name)(x, **kwargs), want, scale=30)
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_defaults(name, rng):
+    x = sample(rng, (3, 4, 5), name, np.complex128)
+    assert_close(getattr(mf.fft, name)(x), getattr(np.fft, name)(x), scale=20)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int32, np.int64, np.uint8, np.float16, np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize("name", ["fft", "rfft", "irfft", "fftn", "rfft2", "hfft"])
+def test_result_dtypes(name, dtype, rng):
+    x = values(rng, (4, 6), dtype, 0, 2)
+    if name in REAL_INPUT and np.dtype(dtype).kind == "c":
+        with pytest.raises(TypeError, match="real input"):
+            getattr(mf.fft, name)(x)
+        return
+    want = getattr(np.fft, name)(x)
+    got = getattr(mf.fft, name)(x)
+    assert got.dtype == want.dtype
+    assert_close(got, want, scale=20, tolerance=1e-5 if got.dtype.itemsize <= 8 and got.dtype != np.float64 else None)
+
+
+def test_bfloat16_becomes_complex64(rng):
+    x = values(rng, (8,), BF16)
+    assert mf.fft.fft(x).dtype == np.complex64
+    assert_close(mf.fft.rfft(x), np.fft.rfft(wide(x)), scale=8)
+
+
+@pytest.mark.parametrize("n", [65537, 2**17, 3**10, 99991])
+def test_long_and_prime(n, rng):
+    x = values(rng, (n,), np.complex128)
+    assert_close(mf.fft.fft(x), np.fft.fft(x), scale=50)
+
+
+def test_lengths_below_one():
+    for call in (lambda: mf.fft.fft(np.ones(4), n=0), lambda: mf.fft.irfft(np.ones(1)), lambda: mf.fft.fft(np.ones((3, 0))),
+                 lambda: mf.fft.rfftn(np.ones((2, 2)), s=(2, 0), axes=(0, 1))):  # fmt: skip
+        with pytest.raises(ValueError, match="length"):
+            call()
+
+
+def test_empty_batch():
+    assert mf.fft.rfft(np.ones((0, 2, 16), np.float32)).shape == (0, 2, 9)
+    assert mf.fft.fft2(np.ones((0, 4, 4))).shape == (0, 4, 4)
+
+
+def test_inverse_ignores_imaginary_ends(rng):
+    x = values(rng, (9,), np.complex64)
+    assert_close(mf.fft.irfft(x, n=16), np.fft.irfft(x, n=16), scale=8)
+    spectrum = values(rng, (4, 3), np.complex64)
+    assert_close(mf.fft.irfft2(spectrum, s=(4, 4), norm="forward"), np.fft.irfft2(spectrum, s=(4, 4), norm="forward"), scale=8)
+
+
+def test_input_is_kept_and_runs_repeat(rng):
+    x = values(rng, (6, 5), np.complex128)
+    before = x.copy()
+    first, second = mf.fft.irfft2(x), mf.fft.irfft2(x)
+    np.testing.assert_array_equal(x, before)
+    np.testing.assert_array_equal(first, second)
+
+
+def test_out(rng):
+    x = values(rng, (4, 6), np.complex128)
+    buffer = np.zeros((4, 12), np.complex128)
+    out = buffer[:, ::2]
+    assert mf.fft.fft(x, axis=0, out=out) is out
+    assert_close(out, np.fft.fft(x, axis=0), scale=8)
+    assert (buffer[:, 1::2] == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(5,), (4,), (3, 4), (5, 7), (1, 6)])
+def test_shifts_and_frequencies(shape, rng):
+    x = values(rng, shape, np.float32)
+    for axes in (None, 0, (-1,), tuple(range(len(shape)))):
+        np.testing.assert_array_equal(mf.fft.fftshift(x, axes), np.fft.fftshift(x, axes))
+        np.testing.assert_array_equal(mf.fft.ifftshift(x, axes), np.fft.ifftshift(x, axes))
+    np.testing.assert_array_equal(mf.fft.fftfreq(7, 0.5), np.fft.fftfreq(7, 0.5))
+    np.testing.assert_array_equal(mf.fft.rfftfreq(8), np.fft.rfftfreq(8))
+
+
+def test_arguments_are_checked():
+    x = np.ones((3, 4))
+    with pytest.raises(ValueError, match="norm"):
+        mf.fft.fft(x, norm="unitary")
+    with pytest.raises(IndexError):
+        mf.fft.fft(x, axis=2)
+    with pytest.raises(ValueError):
+        mf.fft.fftn(x, s=(3,), axes=(0, 1))
+    with pytest.raises(TypeError):
+        mf.fft.fft(x, n=2.5)
+
+
+def test_namespace_is_numpys():
+    assert set(mf.fft.__all__) == set(np.fft.__all__)
+
+
+def test_filter_chain(rng):
+    x, h = values(rng, (1, 32), np.float32), values(rng, (3, 32), np.float32)
+    chain = mf.fuse(lambda a, b: mf.relu(np.fft.irfft(np.fft.rfft(a) * np.fft.rfft(b))))
+    want = np.maximum(np.fft.irfft(np.fft.rfft(wide(x)) * np.fft.rfft(wide(h))), 0)
+    assert_close(chain(x, h), want, scale=20)

@@ -1,0 +1,133 @@
+"""matmul: NumPy's shapes, bias, alpha and beta, activations, dtypes, empty sizes, out=."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tools import BF16, LAYOUTS, assert_close, strided, values, wide
+
+import mathfuse as mf
+
+SHAPES = [((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4, 5)), ((2, 1, 3, 4), (5, 4, 2)),
+          ((1, 1), (1, 1)), ((5, 3, 4), (5, 4, 1)), ((7, 1), (1, 9)), ((4, 3, 4), (4,)), ((2, 1, 3, 4), (1, 3, 4, 2))]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32, np.float64, np.complex64, np.complex128, np.int32, np.int64], ids=str)
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_shapes(shapes, dtype, rng):
+    a, b = (values(rng, s, dtype) for s in shapes)
+    got = mf.matmul(a, b)
+    assert got.dtype == dtype
+    assert_close(got, np.matmul(wide(a), wide(b)), scale=4)
+
+
+@pytest.mark.parametrize("shapes", [((3, 0), (0, 4)), ((0, 3), (3, 4)), ((3, 4), (4, 0)), ((2, 3, 0), (2, 0, 4)), ((0, 2, 3), (0, 3, 4)), ((0,), (0,))])
+def test_empty(shapes):
+    a, b = (np.ones(s, np.float32) for s in shapes)
+    want = np.matmul(a, b)
+    np.testing.assert_array_equal(mf.matmul(a, b), want)
+    if want.ndim == 2:
+        bias = np.arange(want.shape[1], dtype=np.float32) - 1
+        np.testing.assert_array_equal(mf.matmul(a, b, bias=bias, activation="relu"), np.maximum(want + bias, 0))
+
+
+@given(
+    st.integers(1, 40), st.integers(1, 40), st.integers(0, 40), st.sampled_from([np.float16, np.float32, np.float64, BF16]),
+    st.sampled_from(LAYOUTS), st.sampled_from(LAYOUTS), st.sampled_from([None, "relu", "gelu", "gelu_erf", "silu", "tanh"]),
+    st.sampled_from([None, -1, -2]), st.sampled_from([1, 0.5, -2]), st.sampled_from([0, 1, 0.25]), st.integers(0, 2**31),
+)  # fmt: skip
+def test_everything(m, n, k, dtype, layout_a, layout_b, activation, bias_axis, alpha, beta, seed):
+    rng = np.random.default_rng(seed)
+    a, b = strided(values(rng, (m, k), dtype), layout_a), strided(values(rng, (k, n), dtype), layout_b)
+    c = values(rng, (m, n), dtype)
+    bias = None if bias_axis is None else values(rng, (n if bias_axis == -1 else m,), dtype)
+    got = mf.matmul(a, b, c, alpha=alpha, beta=beta, bias=bias, bias_axis=bias_axis or -1, activation=activation)
+    want = alpha * (wide(a) @ wide(b)) + beta * wide(c)
+    if bias is not None:
+        want = want + (wide(bias) if bias_axis == -1 else wide(bias)[:, None])
+    if activation:
+        want = wide(getattr(mf, activation)(want))
+    assert got.dtype == dtype
+    assert_close(got, want, scale=8)
+
+
+def test_alpha_does_not_scale_the_bias():
+    a, b = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+    np.testing.assert_array_equal(mf.matmul(a, b, alpha=2, bias=np.array([1, 10], np.float32)), [[7, 16], [7, 16]])
+
+
+def test_beta_zero_never_reads_c():
+    a, b = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+    c = np.full((2, 2), np.nan, np.float32)
+    np.testing.assert_array_equal(mf.matmul(a, b, c), [[3, 3], [3, 3]])
+    np.testing.assert_array_equal(mf.matmul(a, b, c, beta=0.0), [[3, 3], [3, 3]])
+    assert np.isnan(mf.matmul(a, b, c, beta=1)).all()
+    with pytest.raises(ValueError, match="c is missing"):
+        mf.matmul(a, b, beta=1)
+
+
+def test_bias_axis_on_square_shapes():
+    a, b, v = np.eye(8, dtype=np.float32), np.ones((8, 8), np.float32), np.arange(8, dtype=np.float32)
+    np.testing.assert_array_equal(mf.matmul(a, b, bias=v), 1 + np.tile(v, (8, 1)))
+    np.testing.assert_array_equal(mf.matmul(a, b, bias=v, bias_axis=0), 1 + np.tile(v, (8, 1)).T)
+    np.testing.assert_array_equal(mf.matmul(a, b, bias=v, bias_axis=-2), 1 + np.tile(v, (8, 1)).T)
+
+
+def test_bias_shapes(rng):
+    a, b = values(rng, (3, 4, 6), np.float32), values(rng, (3, 6, 5), np.float32)
+    v = values(rng, (3, 5), np.float32)
+    plain = wide(a) @ wide(b)
+    assert_close(mf.matmul(a, b, bias=v), plain + v[:, None, :], scale=4)
+    rows = values(rng, (3, 4), np.float32)
+    assert_close(mf.matmul(a, b, bias=rows, bias_axis=-2), plain + rows[:, :, None], scale=4)
+    full = values(rng, (3, 4, 5), np.float32)
+    assert_close(mf.matmul(a, b, bias=full), plain + full, scale=4)
+    with pytest.raises(ValueError, match="bias has 4 elements; the result has 5 along axis -1"):
+        mf.matmul(a, b, bias=np.ones(4, np.float32))
+
+
+def test_relu_of_nan_is_nan():
+    a = np.array([[np.nan, 1], [1, 1]], np.float32)
+    y = mf.matmul(a, np.ones((2, 3), np.float32), activation="relu")
+    assert np.isnan(y[0]).all() and (y[1] == 2).all()
+
+
+def test_activation_function_and_unknown_name(rng):
+    a, b = values(rng, (4, 6), np.float32), values(rng, (6, 5), np.float32)
+    assert_close(mf.matmul(a, b, activation=lambda x: x * mf.sigmoid(1.702 * x)), (lambda z: z / (1 + np.exp(-1.702 * z)))(wide(a) @ wide(b)), scale=4)
+    assert_close(mf.matmul(a, b, activation="gelu_tanh"), mf.gelu(wide(a) @ wide(b)), scale=4)
+    with pytest.raises(ValueError, match="'softsign' is not known"):
+        mf.matmul(a, b, activation="softsign")
+
+
+def test_out_dtype_rounds_once(rng):
+    a, b = values(rng, (8, 584), np.float16), values(rng, (584, 8), np.float16)
+    got = mf.matmul(a, b, out_dtype="float32")
+    assert got.dtype == np.float32
+    assert_close(got, wide(a) @ wide(b), scale=8)
+
+
+def test_long_sums_keep_precision():
+    a, b = np.ones((2, 65536), BF16), np.ones((65536, 2), BF16)
+    np.testing.assert_array_equal(wide(mf.matmul(a, b)), 65536)
+
+
+def test_out(rng):
+    a, b = values(rng, (3, 4), np.float32), values(rng, (4, 5), np.float32)
+    buffer = np.full((6, 12), 7, np.float32)
+    out = buffer[::2, 1:11:2]
+    assert mf.matmul(a, b, out=out) is out
+    assert_close(out, wide(a) @ wide(b), scale=4)
+    assert (buffer[1::2] == 7).all() and (buffer[:, ::2] == 7).all()
+
+
+def test_linear(rng):
+    x, w, b = values(rng, (2, 3, 4), np.float32), values(rng, (4, 5), np.float32), values(rng, (5,), np.float32)
+    assert_close(mf.linear(x, w, b, activation="relu"), np.maximum(wide(x) @ wide(w) + b, 0), scale=4)
+
+
+def test_shape_errors_say_what_was_given():
+    with pytest.raises(ValueError, match=r"\(3, 4\).*\(3, 4\)"):
+        mf.matmul(np.ones((3, 4)), np.ones((3, 4)))
+    with pytest.raises(ValueError):
+        mf.matmul(np.ones(()), np.ones((3, 4)))
