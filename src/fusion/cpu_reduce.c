@@ -116,11 +116,11 @@ void mfi_acc_merge(mfi_acc *acc, const mfi_acc *other, const mfi_cpu_reduce *r)
     }
 }
 
-/* A sum with what it lost; infinities and NaN have lost nothing that counts. */
+/* A sum with what it lost; infinities and NaN have lost nothing that counts, and -0 stays. */
 static double total(const mfi_acc *acc, int part)
 {
-    double sum = acc->v[part] + acc->v[part + 2];
-    return isfinite(acc->v[part]) ? sum : acc->v[part];
+    double sum = acc->v[part], lost = acc->v[part + 2];
+    return isfinite(sum) && lost != 0 ? sum + lost : sum;
 }
 
 void mfi_acc_finish(const mfi_acc *acc, const mfi_cpu_reduce *r, void *dst)
