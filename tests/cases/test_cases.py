@@ -271,7 +271,7 @@ def skip_unless_possible(line):
         pytest.skip("needs 16 GB of memory")
 
 
-@pytest.mark.parametrize(("name", "mode"), parameters())
+@pytest.mark.parametrize(("name", "mode"), list(parameters()))
 def test_case(name, mode, load):
     skip_unless_possible(json.loads(LINES[name]))
     case = load(name)
