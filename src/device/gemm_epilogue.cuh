@@ -1,0 +1,75 @@
+// What the matmul kernels ask of an epilogue, and the helpers that both kernels share.
+//
+// An epilogue is a type E with
+//   struct args;                            passed by value to the kernel
+//   typedef ... tile_type;                  bf16 or f16, the elements of the tile operands
+//   static constexpr int n_vectors;         float n_vector(args, port, col): one value per column, fetched ahead of use
+//   static constexpr int m_vectors;         float m_vector(args, port, row): one value per row, likewise
+//   static constexpr int tiles;             operands of the output's shape that the kernel itself fetches
+//   void apply2(args, ports, v0, v1)        two neighbouring columns of one row, in f32, before the one rounding
+// Everything is static, so that an emitter writes four functions and no state. Elements outside the output are computed
+// and dropped: apply2 may compute anything for them but must not load from memory at such a place.
+#ifndef MATHFUSE_GEMM_EPILOGUE_CUH
+#define MATHFUSE_GEMM_EPILOGUE_CUH
+
+#include "mathfuse/device/types.cuh"
+
+namespace mf
+{
+
+constexpr int at_least_one(int n)
+{
+    return n > 0 ? n : 1;
+}
+
+template <class E> struct epilogue_ports {
+    i32 row, col;   // of v0; v1 is at col + 1, which may lie outside the output
+    i32 rows, cols; // of the output
+    float across[at_least_one(E::n_vectors)][2];
+    float down[at_least_one(E::m_vectors)];
+    float tile[at_least_one(E::tiles)][2];
+};
+
+// The bare matmul; other epilogues derive from it and say only what differs.
+struct epilogue_none {
+    struct args {
+    };
+    typedef bf16 tile_type;
+    static constexpr int n_vectors = 0, m_vectors = 0, tiles = 0;
+    template <class A> static MF_DEVICE float n_vector(const A &, int, i32) { return 0; }
+    template <class A> static MF_DEVICE float m_vector(const A &, int, i32) { return 0; }
+    template <class A, class P> static MF_DEVICE void apply2(const A &, const P &, float &, float &) {}
+};
+
+// Two f32 rounded to 16 bits, the first in the low half.
+template <class T> MF_DEVICE u32 pack_pair(float low, float high)
+{
+#if defined(__CUDA_ARCH__)
+    u32 pair;
+    if constexpr (same<T, bf16>)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return (u32)rounding<T, false>::of(low).bits | (u32)rounding<T, false>::of(high).bits << 16;
+#endif
+}
+
+template <class T> MF_DEVICE void unpack_pair(u32 pair, float &low, float &high)
+{
+    low = widen(T{(u16)(pair & 0xffff)});
+    high = widen(T{(u16)(pair >> 16)});
+}
+
+// Blocks that run together should share rows of A and columns of B in L2: walk down `group` tile rows, then one column on.
+MF_DEVICE void raster(i32 index, i32 tiles_m, i32 tiles_n, i32 group, i32 &tile_m, i32 &tile_n)
+{
+    i32 band = index / (group * tiles_n), within = index % (group * tiles_n);
+    i32 first = band * group, height = tiles_m - first < group ? tiles_m - first : group;
+    tile_m = first + within % height;
+    tile_n = within / height;
+}
+
+} // namespace mf
+#endif
