@@ -103,7 +103,9 @@ static void check_matmul(const matmul_case *c, const mfi_problem *p, const slot 
         double error = cabs(get(&slots[4], i) - sum) / (size + 1);
         worst = error > worst || error != error ? error : worst;
     }
-    cr_expect(worst <= c->tolerance, "%s: error %.3g, allowed %.3g", what, worst, c->tolerance);
+    bool approximate = c->epilogue == GELU || c->epilogue == GELU_BIAS || c->epilogue == EVERYTHING;
+    double allowed = approximate ? fmax(c->tolerance, 6e-6) : c->tolerance; /* its tanh is an approximation */
+    cr_expect(worst <= allowed, "%s: error %.3g, allowed %.3g", what, worst, allowed);
 }
 
 static void matmul(const matmul_case *c)
