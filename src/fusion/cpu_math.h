@@ -38,17 +38,20 @@ M_INLINE double m_reduce_ln2(double x, double low, double *shifted, double *rest
     return r;
 }
 
-/* exp(x + low), |low| far below |x|; the result may be subnormal or overflow. */
-M_INLINE double m_exp_sum(double x, double low)
+/* exp(x + low) = result * *scale * *scale2, |low| far below |x|; the product may be subnormal or overflow. */
+M_INLINE double m_exp_parts(double x, double low, double *scale, double *scale2)
 {
-    double t = m_limit(x, -760, 720), shifted, rest, r = m_reduce_ln2(t, low, &shifted, &rest);
+    double t = m_limit(x, -1400, 720), shifted, rest, r = m_reduce_ln2(t, low, &shifted, &rest);
     double half = (shifted - M_SHIFTER) * 0.5 + M_SHIFTER, other = shifted - (half - M_SHIFTER);
-    return (1 + m_expm1_reduced(r, rest)) * m_power2(half) * m_power2(other);
+    *scale = m_power2(half);
+    *scale2 = m_power2(other);
+    return 1 + m_expm1_reduced(r, rest);
 }
 
 M_INLINE double m_exp_f64(double x)
 {
-    return m_exp_sum(x, 0);
+    double scale, scale2, y = m_exp_parts(x, 0, &scale, &scale2);
+    return y * scale * scale2;
 }
 
 M_INLINE double m_tanh_f64(double x)
@@ -58,11 +61,13 @@ M_INLINE double m_tanh_f64(double x)
     return copysign(e / (e + 2), x);
 }
 
-/* x * sigmoid(t + low), with x = 1 for sigmoid itself: e is never above 1, so no tail is lost to overflow. */
+/* x * sigmoid(t + low), with x = 1 for sigmoid itself: exp's argument is never positive and its scale comes last, so no
+ * tail is lost to overflow or to a subnormal intermediate. */
 M_INLINE double m_gate(double x, double t, double low)
 {
-    double e = t > 0 ? m_exp_sum(-t, -low) : m_exp_sum(t, low);
-    return x * (t > 0 ? 1 : e) / (1 + e);
+    double sign = t > 0 ? -1 : 1, scale, scale2, y = m_exp_parts(sign * t, sign * low, &scale, &scale2);
+    double q = x * (t > 0 ? 1 : scale) * (t > 0 ? 1 : y) / (1 + y * scale * scale2);
+    return t > 0 ? q : q * scale2;
 }
 
 M_INLINE double m_sigmoid_f64(double x)
@@ -94,7 +99,7 @@ M_INLINE double m_gelu_erf_f64(double x)
 {
     const double c = 0.70710678118654752440, c_low = -4.833646656726457e-17;
     double z = -c * x, low = __builtin_fma(-c, x, -z) - c_low * x, y = erfc(z);
-    y -= z > 0 ? y * low * (z + sqrt(z * z + 1.5)) : 0; /* erfc'(z)/erfc(z), nearly: low is tiny */
+    y -= z > 0 && z < 100 ? y * low * (z + sqrt(z * z + 1.5)) : 0; /* erfc'(z)/erfc(z), nearly: low is tiny */
     return x == -INFINITY ? NAN : 0.5 * x * y;
 }
 

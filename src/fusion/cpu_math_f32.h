@@ -250,7 +250,8 @@ M_INLINE float m_asinh_f32(float x)
 M_INLINE float m_acosh_f32(float x)
 {
     double t = (double)x - 1;
-    return (float)m_wide_log1p(t + sqrt(t * (t + 2)));
+    double y = m_wide_log1p(t + sqrt(t * (t + 2)));
+    return (float)(x < 1 ? NAN : y);
 }
 
 M_INLINE float m_atanh_f32(float x)
