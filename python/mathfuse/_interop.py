@@ -108,7 +108,9 @@ def convert(x: Any) -> Any:
 
 
 def torch_plain(x: Any) -> bool:
-    """Whether a tensor's memory holds its values: no conjugation or negation is pending."""
+    """Whether a tensor's memory holds its values: no conjugation or negation is pending. Refuses to lose a gradient."""
+    if x.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise InvalidError("the tensor requires a gradient, which is not computed here; pass x.detach() or use torch.no_grad()")
     return not (x.is_conj() or x.is_neg())
 
 

@@ -51,11 +51,11 @@ int mfpy_dlpack_tensor(const mfpy_dltensor *from, mf_tensor *out)
     return 0;
 }
 
-/* Torch marks conjugation and negation on a tensor without doing them; the table above does not see that. */
+/* What Torch keeps beside the memory, and the table above does not see: pending conjugation, gradients. */
 static int resolve_torch(mfpy_state *state, mfpy_array *array)
 {
     mf_dtype d = array->tensor.dtype;
-    if (array->type.library != MFPY_TORCH || (d != MF_F32 && d != MF_F64 && d != MF_C64 && d != MF_C128))
+    if (array->type.library != MFPY_TORCH || d == MF_BOOL || d == MF_I32 || d == MF_I64)
         return 0;
     PyObject *helper = mfpy_helper_get(state, MFPY_H_TORCH_PLAIN);
     PyObject *plain = helper ? PyObject_CallFunctionObjArgs(helper, array->object, NULL) : NULL;
