@@ -41,7 +41,7 @@ M_INLINE double m_reduce_ln2(double x, double low, double *shifted, double *rest
 /* exp(x + low) = result * *scale * *scale2, |low| far below |x|; the product may be subnormal or overflow. */
 M_INLINE double m_exp_parts(double x, double low, double *scale, double *scale2)
 {
-    double t = m_limit(x, -1400, 720), shifted, rest, r = m_reduce_ln2(t, low, &shifted, &rest);
+    double t = m_limit(x, -760, 720), shifted, rest, r = m_reduce_ln2(t, low, &shifted, &rest);
     double half = (shifted - M_SHIFTER) * 0.5 + M_SHIFTER, other = shifted - (half - M_SHIFTER);
     *scale = m_power2(half);
     *scale2 = m_power2(other);
@@ -67,7 +67,7 @@ M_INLINE double m_gate(double x, double t, double low)
 {
     double sign = t > 0 ? -1 : 1, scale, scale2, y = m_exp_parts(sign * t, sign * low, &scale, &scale2);
     double q = x * (t > 0 ? 1 : scale) * (t > 0 ? 1 : y) / (1 + y * scale * scale2);
-    return t > 0 ? q : q * scale2;
+    return t > 0 ? q : t < -800 ? x * 0 : q * scale2;
 }
 
 M_INLINE double m_sigmoid_f64(double x)
