@@ -64,6 +64,17 @@ static bool known_bugs(const mfi_cusolver_spec *s, mfi_bid *bid)
     return true;
 }
 
+/* Library calls (each of which launches several kernels) and the passes around them. */
+static int launches(const mfi_cusolver_spec *s)
+{
+    int calls = s->batched ? 1 : (int)s->batch,
+        pointers = (s->bytes[MFI_CUSOLVER_POINTERS_A] != 0) + (s->bytes[MFI_CUSOLVER_POINTERS_B] != 0);
+    calls *= s->solve->solver == MFI_LU_SOLVE || s->solve->solver == MFI_CHO_SOLVE ? 2 : 1;
+    for (int i = 0; i < MFI_SOLVE_PASSES; i++)
+        calls += mfi_cusolver_pass_needed(s, i);
+    return calls + pointers;
+}
+
 static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     mfi_cusolver_spec s;
@@ -83,9 +94,7 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
                      EMPTY, "no matrix or no right-hand side");
     if (!mfi_cusolver_describe(&s, p, bid) || !known_bugs(&s, bid))
         return false;
-    int calls = s.batched ? 1 : (int)s.batch;
-    int each = solve->solver == MFI_LU_SOLVE || solve->solver == MFI_CHO_SOLVE ? 2 : 1;
-    mfi_bid_roofline(bid, p, c, s.batched ? 0.05 : 0.3, calls * each + 4);
+    mfi_bid_roofline(bid, p, c, s.batched ? 0.05 : 0.3, launches(&s));
     bid->workspace = mfi_cusolver_workspace(&s);
     snprintf(bid->kernel, sizeof bid->kernel, "%s, copies", names[solve->solver][s.batched]);
     return true;

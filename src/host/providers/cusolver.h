@@ -45,8 +45,9 @@ bool mfi_cusolver_describe(mfi_cusolver_spec *out, const mfi_problem *p, mfi_bid
 void mfi_cusolver_place(mfi_cusolver_spec *s, size_t library_bytes); /* offsets of the regions */
 size_t mfi_cusolver_workspace(const mfi_cusolver_spec *s);
 
-/* cusolver_pass.c: build pass `which` into *map and the addresses it runs on; false: not needed. */
-bool mfi_cusolver_pass(mfi_problem *map, const mfi_cusolver_spec *s, int which);
+/* cusolver_pass.c: build pass `which`, if needed, into *map, and the addresses it runs on. */
+bool mfi_cusolver_pass_needed(const mfi_cusolver_spec *s, int which);
+void mfi_cusolver_pass(mfi_problem *map, const mfi_cusolver_spec *s, int which);
 void mfi_cusolver_pass_slots(void *slots[4], const mfi_cusolver_spec *s, int which, const mfi_run *run);
 
 /* cusolver_run.c */

@@ -159,34 +159,41 @@ static void store_info(mfi_problem *map, const mfi_cusolver_spec *s)
     mfi_pass_store(map, 1, &s->solve->info, mfi_pass_constant(map, MFI_I32, 0, 0));
 }
 
-bool mfi_cusolver_pass(mfi_problem *map, const mfi_cusolver_spec *s, int which)
+bool mfi_cusolver_pass_needed(const mfi_cusolver_spec *s, int which)
 {
     const mfi_solve *solve = s->solve;
     bool unit = solve->solver == MFI_TRSM && solve->flags & MF_UNIT;
+    const bool needed[MFI_SOLVE_PASSES] = {
+        [MFI_PASS_COPY_A] = true,
+        [MFI_PASS_COPY_B] = solve->solver != MFI_CHOLESKY,
+        [MFI_PASS_CHECK_INPUT] = lu(s),
+        [MFI_PASS_CHECK_FACTOR] = !lu(s) && !unit,
+        [MFI_PASS_RESULT] = solve->x.slot >= 0,
+        [MFI_PASS_INFO] = solve->info.slot >= 0,
+    };
+    return needed[which];
+}
+
+void mfi_cusolver_pass(mfi_problem *map, const mfi_cusolver_spec *s, int which)
+{
     switch (which) {
     case MFI_PASS_COPY_A:
-        copy(map, s, &solve->a, solve->n);
-        return true;
+        copy(map, s, &s->solve->a, s->solve->n);
+        break;
     case MFI_PASS_COPY_B:
-        if (solve->solver != MFI_CHOLESKY)
-            copy(map, s, &solve->b, solve->nrhs);
-        return solve->solver != MFI_CHOLESKY;
+        copy(map, s, &s->solve->b, s->solve->nrhs);
+        break;
     case MFI_PASS_CHECK_INPUT:
-        if (lu(s))
-            check_input(map, s);
-        return lu(s);
+        check_input(map, s);
+        break;
     case MFI_PASS_CHECK_FACTOR:
-        if (!lu(s) && !unit)
-            check_factor(map, s);
-        return !lu(s) && !unit;
+        check_factor(map, s);
+        break;
     case MFI_PASS_RESULT:
-        if (solve->x.slot >= 0)
-            result(map, s);
-        return solve->x.slot >= 0;
+        result(map, s);
+        break;
     default:
-        if (solve->info.slot >= 0)
-            store_info(map, s);
-        return solve->info.slot >= 0;
+        store_info(map, s);
     }
 }
 

@@ -1,76 +1,14 @@
-/* Calling cuSOLVER and cuBLAS. Their handles hold a stream and workspace, so each stream of a context has its own, made
- * when the stream is first seen. */
+/* Calling cuSOLVER and cuBLAS between the passes; cusolver_library.c loads them. */
 #include "cusolver.h"
-#include "loader.h"
 
 #ifdef MFI_WITH_CUDA
 #include "cuda_api.h"
+#include "cusolver_library.h"
 #include "fusion.h"
-
-#include <cublas_v2.h>
-#include <cusolverDn.h>
-#include <pthread.h>
-#include <stdio.h>
-
-/* The headers map some names to versions by macros; both expansions of the table follow them. */
-#define TEXT_(name) #name
-#define TEXT(name) TEXT_(name)
-
-#define BLAS_FUNCTIONS(X)                                                                                              \
-    X(cublasCreate)                                                                                                    \
-    X(cublasDestroy)                                                                                                   \
-    X(cublasSetStream)                                                                                                 \
-    X(cublasSetWorkspace)
-
-#define SOLVER_FUNCTIONS(X)                                                                                            \
-    X(cusolverDnCreate)                                                                                                \
-    X(cusolverDnDestroy)                                                                                               \
-    X(cusolverDnCreateParams)                                                                                          \
-    X(cusolverDnDestroyParams)                                                                                         \
-    X(cusolverDnSetStream)                                                                                             \
-    X(cusolverDnXpotrf_bufferSize)                                                                                     \
-    X(cusolverDnXpotrf)                                                                                                \
-    X(cusolverDnXgetrf_bufferSize)                                                                                     \
-    X(cusolverDnXgetrf)                                                                                                \
-    X(cusolverDnXgetrs)
-
-/* The four precisions of a routine differ in pointer types only. */
-typedef cublasStatus_t trsm_function(cublasHandle_t, cublasSideMode_t, cublasFillMode_t, cublasOperation_t,
-                                     cublasDiagType_t, int, int, const void *, const void *, int, void *, int);
-typedef cublasStatus_t trsm_batched_function(cublasHandle_t, cublasSideMode_t, cublasFillMode_t, cublasOperation_t,
-                                             cublasDiagType_t, int, int, const void *, void *, int, void *, int, int);
-typedef cublasStatus_t getrf_batched_function(cublasHandle_t, int, void *, int, int *, int *, int);
-typedef cublasStatus_t getrs_batched_function(cublasHandle_t, cublasOperation_t, int, int, void *, int, const int *,
-                                              void *, int, int *, int);
-typedef cusolverStatus_t potrf_batched_function(cusolverDnHandle_t, cublasFillMode_t, int, void *, int, int *, int);
-
-typedef struct library {
-#define FIELD(name) __typeof__(name) *name;
-    BLAS_FUNCTIONS(FIELD)
-    SOLVER_FUNCTIONS(FIELD)
-#undef FIELD
-    trsm_function *trsm[4];
-    trsm_batched_function *trsm_batched[4];
-    getrf_batched_function *getrf_batched[4];
-    getrs_batched_function *getrs_batched[4];
-    potrf_batched_function *potrf_batched[4];
-    bool solver; /* cuSOLVER is there */
-    pthread_mutex_t lock;
-    struct handles *handles;
-} library;
-
-typedef struct handles {
-    void *stream;
-    cublasHandle_t blas;
-    cusolverDnHandle_t dn;
-    cusolverDnParams_t params;
-    pthread_mutex_t busy;
-    struct handles *next;
-} handles;
 
 typedef struct state {
     mfi_cusolver_spec spec;
-    library *lib;
+    mfi_solver_library *lib;
     mf_context *context;
     mfi_pass *passes[MFI_SOLVE_PASSES];
     mfi_module *pointers; /* batched: makes the address arrays */
@@ -87,168 +25,25 @@ typedef struct state {
 /* In front of the library's buffer: where Xgetrs may write its own info. */
 enum { SPARE_BYTES = 256 };
 
-static mf_status blas(cublasStatus_t result, const char *call)
-{
-    return result == CUBLAS_STATUS_SUCCESS ? MF_OK
-                                           : mfi_fail(result == CUBLAS_STATUS_ALLOC_FAILED ? MF_E_MEMORY : MF_E_LIBRARY,
-                                                      "cuBLAS: status %d in %s", (int)result, call);
-}
-
-static mf_status dn(cusolverStatus_t result, const char *call)
-{
-    return result == CUSOLVER_STATUS_SUCCESS
-               ? MF_OK
-               : mfi_fail(result == CUSOLVER_STATUS_ALLOC_FAILED ? MF_E_MEMORY : MF_E_LIBRARY,
-                          "cuSOLVER: status %d in %s", (int)result, call);
-}
-
-/* ---- libraries and handles ---- */
-
-static void typed(void **out, mfi_library from, const char *format)
-{
-    static const char letters[] = "SDCZ";
-    for (int i = 0; i < 4; i++) {
-        char name[64];
-        snprintf(name, sizeof name, format, letters[i]);
-        out[i] = mfi_library_symbol(from, name);
-    }
-}
-
-static mf_status load(library *lib)
-{
-    const char *missing = NULL;
-    void *found[4];
-    lib->solver = mfi_library_load(MFI_LIB_CUSOLVER)->found;
-#define LOAD(name, from)                                                                                               \
-    do {                                                                                                               \
-        void *symbol_ = mfi_library_symbol(from, TEXT(name));                                                          \
-        memcpy(&lib->name, &symbol_, sizeof symbol_);                                                                  \
-        missing = symbol_ || (!lib->solver && from == MFI_LIB_CUSOLVER) ? missing : TEXT(name);                        \
-    } while (0);
-#define LOAD_BLAS(name) LOAD(name, MFI_LIB_CUBLAS)
-#define LOAD_SOLVER(name) LOAD(name, MFI_LIB_CUSOLVER)
-    BLAS_FUNCTIONS(LOAD_BLAS)
-    SOLVER_FUNCTIONS(LOAD_SOLVER)
-#undef LOAD
-#undef LOAD_BLAS
-#undef LOAD_SOLVER
-#define LOAD_TYPED(member, from, format)                                                                               \
-    typed(found, from, format);                                                                                        \
-    memcpy(lib->member, found, sizeof found);
-    LOAD_TYPED(trsm, MFI_LIB_CUBLAS, "cublas%ctrsm_v2")
-    LOAD_TYPED(trsm_batched, MFI_LIB_CUBLAS, "cublas%ctrsmBatched")
-    LOAD_TYPED(getrf_batched, MFI_LIB_CUBLAS, "cublas%cgetrfBatched")
-    LOAD_TYPED(getrs_batched, MFI_LIB_CUBLAS, "cublas%cgetrsBatched")
-    LOAD_TYPED(potrf_batched, MFI_LIB_CUSOLVER, "cusolverDn%cpotrfBatched")
-#undef LOAD_TYPED
-    MF_REQUIRE(!missing && lib->trsm[0] && lib->trsm_batched[0] && lib->getrf_batched[0] && lib->getrs_batched[0] &&
-                   (!lib->solver || lib->potrf_batched[0]),
-               MF_E_MISSING, "cuBLAS or cuSOLVER has no %s", missing ? missing : "batched routine");
-    return MF_OK;
-}
-
-static void free_handles(library *lib, handles *h)
-{
-    if (h->params)
-        lib->cusolverDnDestroyParams(h->params);
-    if (h->dn)
-        lib->cusolverDnDestroy(h->dn);
-    if (h->blas)
-        lib->cublasDestroy(h->blas);
-    pthread_mutex_destroy(&h->busy);
-    mf_free(h);
-}
-
-static void drop_library(void *object)
-{
-    library *lib = object;
-    while (lib->handles) {
-        handles *h = lib->handles;
-        lib->handles = h->next;
-        free_handles(lib, h);
-    }
-    pthread_mutex_destroy(&lib->lock);
-    mf_free(lib);
-}
-
-static mf_status make_library(void **out, mf_context *context)
-{
-    library *lib = mfi_calloc(1, sizeof *lib);
-    if (!lib)
-        return MFI_NO_MEMORY(sizeof *lib);
-    pthread_mutex_init(&lib->lock, NULL);
-    mf_status status = load(lib);
-    if (status == MF_OK)
-        status = mfi_context_make_current(context);
-    if (status != MF_OK) {
-        drop_library(lib);
-        return status;
-    }
-    *out = lib;
-    return MF_OK;
-}
-
-static mf_status new_handles(handles **out, library *lib, void *stream)
-{
-    handles *h = mfi_calloc(1, sizeof *h);
-    if (!h)
-        return MFI_NO_MEMORY(sizeof *h);
-    pthread_mutex_init(&h->busy, NULL);
-    h->stream = stream;
-    mf_status status = blas(lib->cublasCreate(&h->blas), "cublasCreate");
-    if (status == MF_OK)
-        status = blas(lib->cublasSetStream(h->blas, stream), "cublasSetStream");
-    if (status == MF_OK && lib->solver)
-        status = dn(lib->cusolverDnCreate(&h->dn), "cusolverDnCreate");
-    if (status == MF_OK && lib->solver)
-        status = dn(lib->cusolverDnCreateParams(&h->params), "cusolverDnCreateParams");
-    if (status == MF_OK && lib->solver)
-        status = dn(lib->cusolverDnSetStream(h->dn, stream), "cusolverDnSetStream");
-    if (status != MF_OK) {
-        free_handles(lib, h);
-        return status;
-    }
-    *out = h;
-    return MF_OK;
-}
-
-static mf_status handles_for(handles **out, library *lib, void *stream)
-{
-    mf_status status = MF_OK;
-    pthread_mutex_lock(&lib->lock);
-    handles *h = lib->handles;
-    while (h && h->stream != stream)
-        h = h->next;
-    if (!h) {
-        status = new_handles(&h, lib, stream);
-        if (status == MF_OK) {
-            h->next = lib->handles;
-            lib->handles = h;
-        }
-    }
-    *out = h;
-    pthread_mutex_unlock(&lib->lock);
-    return status;
-}
-
 /* ---- preparing ---- */
 
 static mf_status prepare_sizes(state *s)
 {
     const mfi_cusolver_spec *p = &s->spec;
-    const library *lib = s->lib;
+    const mfi_solver_library *lib = s->lib;
     int64_t n = p->solve->n;
     cudaDataType_t t = s->cuda_type;
     size_t device = 0;
-    handles *h;
-    MF_TRY(handles_for(&h, s->lib, NULL));
+    mfi_solver_handles *h;
+    MF_TRY(mfi_solver_handles_get(&h, s->lib, NULL));
     if (!p->batched && p->solve->solver == MFI_CHOLESKY)
-        MF_TRY(dn(lib->cusolverDnXpotrf_bufferSize(h->dn, h->params, CUBLAS_FILL_MODE_LOWER, n, t, NULL, n, t, &device,
-                                                   &s->host_bytes),
-                  "cusolverDnXpotrf_bufferSize"));
+        MF_TRY(mfi_check_solver(lib->cusolverDnXpotrf_bufferSize(h->dn, h->params, CUBLAS_FILL_MODE_LOWER, n, t, NULL,
+                                                                 n, t, &device, &s->host_bytes),
+                                "cusolverDnXpotrf_bufferSize"));
     if (!p->batched && p->solve->solver == MFI_LU_SOLVE)
-        MF_TRY(dn(lib->cusolverDnXgetrf_bufferSize(h->dn, h->params, n, n, t, NULL, n, t, &device, &s->host_bytes),
-                  "cusolverDnXgetrf_bufferSize"));
+        MF_TRY(mfi_check_solver(
+            lib->cusolverDnXgetrf_bufferSize(h->dn, h->params, n, n, t, NULL, n, t, &device, &s->host_bytes),
+            "cusolverDnXgetrf_bufferSize"));
     if (s->host_bytes && !(s->host = mfi_alloc(s->host_bytes)))
         return MFI_NO_MEMORY(s->host_bytes);
     s->device_bytes = device;
@@ -262,21 +57,21 @@ static mf_status prepare_sizes(state *s)
 
 static mf_status prepare_all(state *s, const mfi_caps *c, mfi_bid *bid)
 {
-    static const char owner;
     static const char source[] = "#include \"device/pointers.cuh\"\n"
                                  "extern \"C\" __global__ void __launch_bounds__(256) mf_pointer_array("
                                  "mf_pointers_args args)\n{\n    mf_pointers(args);\n}\n";
     mfi_problem map;
-    void *lib = NULL;
-    for (int i = 0; i < MFI_SOLVE_PASSES; i++)
-        if (mfi_cusolver_pass(&map, &s->spec, i))
-            MF_TRY(mfi_pass_new(&s->passes[i], &map, c, s->context));
+    for (int i = 0; i < MFI_SOLVE_PASSES; i++) {
+        if (!mfi_cusolver_pass_needed(&s->spec, i))
+            continue;
+        mfi_cusolver_pass(&map, &s->spec, i);
+        MF_TRY(mfi_pass_new(&s->passes[i], &map, c, s->context));
+    }
     if (s->spec.batched)
         MF_TRY(mfi_jit_compile(&s->pointers, s->context, "mf_pointer_array", source));
     if (!c->present)
         return MF_OK;
-    MF_TRY(mfi_context_object(s->context, &owner, make_library, drop_library, &lib));
-    s->lib = lib;
+    MF_TRY(mfi_solver_library_get(&s->lib, s->context));
     MF_TRY(mfi_context_make_current(s->context));
     MF_TRY(prepare_sizes(s));
     bid->workspace = mfi_cusolver_workspace(&s->spec);
@@ -321,7 +116,7 @@ static char *region(const state *s, const mfi_run *run, mfi_cusolver_region whic
 typedef struct call {
     const state *s;
     const mfi_run *run;
-    handles *h;
+    mfi_solver_handles *h;
     int n, nrhs;
     size_t element;
     char *a, *b, *buffer;
@@ -331,43 +126,47 @@ typedef struct call {
 static mf_status cholesky(const call *c, cublasFillMode_t side)
 {
     const state *s = c->s;
-    const library *lib = s->lib;
+    const mfi_solver_library *lib = s->lib;
     if (s->spec.batched)
-        return dn(lib->potrf_batched[s->type](c->h->dn, side, c->n, region(s, c->run, MFI_CUSOLVER_POINTERS_A), c->n,
-                                              c->info, (int)s->spec.batch),
-                  "potrfBatched");
+        return mfi_check_solver(lib->potrf_batched[s->type](c->h->dn, side, c->n,
+                                                            region(s, c->run, MFI_CUSOLVER_POINTERS_A), c->n, c->info,
+                                                            (int)s->spec.batch),
+                                "potrfBatched");
     for (int64_t i = 0; i < s->spec.batch; i++)
-        MF_TRY(dn(lib->cusolverDnXpotrf(c->h->dn, c->h->params, side, c->n, s->cuda_type,
-                                        c->a + (size_t)i * (size_t)c->n * (size_t)c->n * c->element, c->n, s->cuda_type,
-                                        c->buffer + SPARE_BYTES, s->device_bytes, s->host, s->host_bytes, c->info + i),
-                  "cusolverDnXpotrf"));
+        MF_TRY(mfi_check_solver(lib->cusolverDnXpotrf(c->h->dn, c->h->params, side, c->n, s->cuda_type,
+                                                      c->a + (size_t)i * (size_t)c->n * (size_t)c->n * c->element, c->n,
+                                                      s->cuda_type, c->buffer + SPARE_BYTES, s->device_bytes, s->host,
+                                                      s->host_bytes, c->info + i),
+                                "cusolverDnXpotrf"));
     return MF_OK;
 }
 
 static mf_status lu_solve(const call *c)
 {
     const state *s = c->s;
-    const library *lib = s->lib;
+    const mfi_solver_library *lib = s->lib;
     int ignored = 0;
     if (s->spec.batched) {
         int *pivots = (int *)region(s, c->run, MFI_CUSOLVER_PIVOTS);
         void *a = region(s, c->run, MFI_CUSOLVER_POINTERS_A), *b = region(s, c->run, MFI_CUSOLVER_POINTERS_B);
-        MF_TRY(blas(lib->getrf_batched[s->type](c->h->blas, c->n, a, c->n, pivots, c->info, (int)s->spec.batch),
-                    "getrfBatched"));
-        return blas(lib->getrs_batched[s->type](c->h->blas, CUBLAS_OP_N, c->n, c->nrhs, a, c->n, pivots, b, c->n,
-                                                &ignored, (int)s->spec.batch),
-                    "getrsBatched");
+        MF_TRY(
+            mfi_check_blas(lib->getrf_batched[s->type](c->h->blas, c->n, a, c->n, pivots, c->info, (int)s->spec.batch),
+                           "getrfBatched"));
+        return mfi_check_blas(lib->getrs_batched[s->type](c->h->blas, CUBLAS_OP_N, c->n, c->nrhs, a, c->n, pivots, b,
+                                                          c->n, &ignored, (int)s->spec.batch),
+                              "getrsBatched");
     }
     for (int64_t i = 0; i < s->spec.batch; i++) {
         int64_t *pivots = (int64_t *)region(s, c->run, MFI_CUSOLVER_PIVOTS) + i * c->n;
         char *a = c->a + (size_t)i * (size_t)c->n * (size_t)c->n * c->element;
         char *b = c->b + (size_t)i * (size_t)c->n * (size_t)c->nrhs * c->element;
-        MF_TRY(dn(lib->cusolverDnXgetrf(c->h->dn, c->h->params, c->n, c->n, s->cuda_type, a, c->n, pivots, s->cuda_type,
-                                        c->buffer + SPARE_BYTES, s->device_bytes, s->host, s->host_bytes, c->info + i),
-                  "cusolverDnXgetrf"));
-        MF_TRY(dn(lib->cusolverDnXgetrs(c->h->dn, c->h->params, CUBLAS_OP_N, c->n, c->nrhs, s->cuda_type, a, c->n,
-                                        pivots, s->cuda_type, b, c->n, (int *)c->buffer),
-                  "cusolverDnXgetrs"));
+        MF_TRY(mfi_check_solver(lib->cusolverDnXgetrf(c->h->dn, c->h->params, c->n, c->n, s->cuda_type, a, c->n, pivots,
+                                                      s->cuda_type, c->buffer + SPARE_BYTES, s->device_bytes, s->host,
+                                                      s->host_bytes, c->info + i),
+                                "cusolverDnXgetrf"));
+        MF_TRY(mfi_check_solver(lib->cusolverDnXgetrs(c->h->dn, c->h->params, CUBLAS_OP_N, c->n, c->nrhs, s->cuda_type,
+                                                      a, c->n, pivots, s->cuda_type, b, c->n, (int *)c->buffer),
+                                "cusolverDnXgetrs"));
     }
     return MF_OK;
 }
@@ -376,18 +175,20 @@ static mf_status lu_solve(const call *c)
 static mf_status triangular(const call *c, cublasFillMode_t side, cublasOperation_t op, bool unit)
 {
     const state *s = c->s;
-    const library *lib = s->lib;
+    const mfi_solver_library *lib = s->lib;
     cublasDiagType_t diagonal = unit ? CUBLAS_DIAG_UNIT : CUBLAS_DIAG_NON_UNIT;
     if (s->spec.batched)
-        return blas(lib->trsm_batched[s->type](c->h->blas, CUBLAS_SIDE_RIGHT, side, op, diagonal, c->nrhs, c->n,
-                                               &s->one, region(s, c->run, MFI_CUSOLVER_POINTERS_A), c->n,
-                                               region(s, c->run, MFI_CUSOLVER_POINTERS_B), c->nrhs, (int)s->spec.batch),
-                    "trsmBatched");
+        return mfi_check_blas(lib->trsm_batched[s->type](c->h->blas, CUBLAS_SIDE_RIGHT, side, op, diagonal, c->nrhs,
+                                                         c->n, &s->one, region(s, c->run, MFI_CUSOLVER_POINTERS_A),
+                                                         c->n, region(s, c->run, MFI_CUSOLVER_POINTERS_B), c->nrhs,
+                                                         (int)s->spec.batch),
+                              "trsmBatched");
     for (int64_t i = 0; i < s->spec.batch; i++)
-        MF_TRY(blas(lib->trsm[s->type](c->h->blas, CUBLAS_SIDE_RIGHT, side, op, diagonal, c->nrhs, c->n, &s->one,
-                                       c->a + (size_t)i * (size_t)c->n * (size_t)c->n * c->element, c->n,
-                                       c->b + (size_t)i * (size_t)c->n * (size_t)c->nrhs * c->element, c->nrhs),
-                    "trsm"));
+        MF_TRY(
+            mfi_check_blas(lib->trsm[s->type](c->h->blas, CUBLAS_SIDE_RIGHT, side, op, diagonal, c->nrhs, c->n, &s->one,
+                                              c->a + (size_t)i * (size_t)c->n * (size_t)c->n * c->element, c->n,
+                                              c->b + (size_t)i * (size_t)c->n * (size_t)c->nrhs * c->element, c->nrhs),
+                           "trsm"));
     return MF_OK;
 }
 
@@ -432,8 +233,8 @@ static mf_status call_library(state *s, const mfi_run *run)
 {
     const mfi_cusolver_spec *p = &s->spec;
     char *buffer = region(s, run, MFI_CUSOLVER_LIBRARY);
-    handles *h;
-    MF_TRY(handles_for(&h, s->lib, run->stream));
+    mfi_solver_handles *h;
+    MF_TRY(mfi_solver_handles_get(&h, s->lib, run->stream));
     call c = {.s = s,
               .run = run,
               .h = h,
@@ -447,7 +248,7 @@ static mf_status call_library(state *s, const mfi_run *run)
     pthread_mutex_lock(&h->busy);
     mf_status status = MF_OK;
     if (p->bytes[MFI_CUSOLVER_LIBRARY] > SPARE_BYTES)
-        status = blas(
+        status = mfi_check_blas(
             s->lib->cublasSetWorkspace(h->blas, buffer + SPARE_BYTES, p->bytes[MFI_CUSOLVER_LIBRARY] - SPARE_BYTES),
             "cublasSetWorkspace");
     if (status == MF_OK)

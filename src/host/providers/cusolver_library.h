@@ -1,0 +1,71 @@
+/* cuSOLVER and cuBLAS as loaded, and their handles. Shared by the cusolver_*.c files that call them. */
+#ifndef MFI_CUSOLVER_LIBRARY_H
+#define MFI_CUSOLVER_LIBRARY_H
+
+#include "provider.h"
+
+#include <cublas_v2.h>
+#include <cusolverDn.h>
+#include <pthread.h>
+
+#define MFI_BLAS_FUNCTIONS(X)                                                                                          \
+    X(cublasCreate)                                                                                                    \
+    X(cublasDestroy)                                                                                                   \
+    X(cublasSetStream)                                                                                                 \
+    X(cublasSetWorkspace)
+
+#define MFI_SOLVER_FUNCTIONS(X)                                                                                        \
+    X(cusolverDnCreate)                                                                                                \
+    X(cusolverDnDestroy)                                                                                               \
+    X(cusolverDnCreateParams)                                                                                          \
+    X(cusolverDnDestroyParams)                                                                                         \
+    X(cusolverDnSetStream)                                                                                             \
+    X(cusolverDnXpotrf_bufferSize)                                                                                     \
+    X(cusolverDnXpotrf)                                                                                                \
+    X(cusolverDnXgetrf_bufferSize)                                                                                     \
+    X(cusolverDnXgetrf)                                                                                                \
+    X(cusolverDnXgetrs)
+
+/* The four precisions of a routine differ in pointer types only. */
+typedef cublasStatus_t mfi_trsm(cublasHandle_t, cublasSideMode_t, cublasFillMode_t, cublasOperation_t, cublasDiagType_t,
+                                int, int, const void *, const void *, int, void *, int);
+typedef cublasStatus_t mfi_trsm_batched(cublasHandle_t, cublasSideMode_t, cublasFillMode_t, cublasOperation_t,
+                                        cublasDiagType_t, int, int, const void *, void *, int, void *, int, int);
+typedef cublasStatus_t mfi_getrf_batched(cublasHandle_t, int, void *, int, int *, int *, int);
+typedef cublasStatus_t mfi_getrs_batched(cublasHandle_t, cublasOperation_t, int, int, void *, int, const int *, void *,
+                                         int, int *, int);
+typedef cusolverStatus_t mfi_potrf_batched(cusolverDnHandle_t, cublasFillMode_t, int, void *, int, int *, int);
+
+typedef struct mfi_solver_library {
+#define FIELD(name) __typeof__(name) *name;
+    MFI_BLAS_FUNCTIONS(FIELD)
+    MFI_SOLVER_FUNCTIONS(FIELD)
+#undef FIELD
+    mfi_trsm *trsm[4];
+    mfi_trsm_batched *trsm_batched[4];
+    mfi_getrf_batched *getrf_batched[4];
+    mfi_getrs_batched *getrs_batched[4];
+    mfi_potrf_batched *potrf_batched[4];
+    bool solver; /* cuSOLVER is there */
+    pthread_mutex_t lock;
+    struct mfi_solver_handles *handles;
+} mfi_solver_library;
+
+typedef struct mfi_solver_handles {
+    void *stream;
+    cublasHandle_t blas;
+    cusolverDnHandle_t dn;
+    cusolverDnParams_t params;
+    pthread_mutex_t busy;
+    struct mfi_solver_handles *next;
+} mfi_solver_handles;
+
+mf_status mfi_check_blas(cublasStatus_t result, const char *call);
+mf_status mfi_check_solver(cusolverStatus_t result, const char *call);
+
+/* The context's one library object. */
+mf_status mfi_solver_library_get(mfi_solver_library **out, mf_context *context);
+/* The handles of a stream, made on first use; the caller locks `busy` around calls. */
+mf_status mfi_solver_handles_get(mfi_solver_handles **out, mfi_solver_library *library, void *stream);
+
+#endif
