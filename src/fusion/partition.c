@@ -406,8 +406,8 @@ static bool reduced_axes(const pass *s, int group, const mfi_node *n, const int8
     for (int d = 0; d < g->ndim; d++) /* a value that repeats over an axis of the domain cannot be summed over it */
         if (g->shape[d] != 1 && !(present & 1u << d))
             return false;
-    for (int d = 0; d < x->ndim; d++)
-        if ((n->u.reduce.axes & 1u << d) && operand[d] < 0 && x->shape[d] != 1)
+    for (int d = 0; d < x->ndim; d++) /* nor can a broadcast axis, which the domain lacks, be summed or kept */
+        if (operand[d] < 0 && x->shape[d] != 1)
             return false;
     return true;
 }

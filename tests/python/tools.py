@@ -38,16 +38,19 @@ def values(rng, shape, dtype, low=-2.0, high=2.0):
     """Random values of any dtype."""
     dtype = np.dtype(dtype)
     if dtype == bool:
-        return rng.random(shape) < 0.5
+        return np.asarray(rng.random(shape)) < 0.5
     if dtype.kind in "iu":
         return rng.integers(int(low), int(high) + 1, shape).astype(dtype)
     if dtype.kind == "c":
         return (rng.uniform(low, high, shape) + 1j * rng.uniform(low, high, shape)).astype(dtype)
-    return rng.uniform(low, high, shape).astype(dtype)
+    return np.asarray(rng.uniform(low, high, shape)).astype(dtype)
 
 
 def strided(x, how):
     """The same values in another memory layout."""
+    x = np.asarray(x)
+    if x.ndim == 0:
+        return x
     if how == "reversed":
         return np.ascontiguousarray(x[..., ::-1])[..., ::-1] if x.ndim else x
     if how == "padded":
