@@ -28,7 +28,7 @@ static mf::tensor_map map_of(CUtensorMapDataType type, int size, void *base, i64
 
 struct launcher {
     const variant &v;
-    mf::gemm_args<bare> args; // the epilogues here share one `args`
+    mf::gemm90_args<bare> args; // the epilogues here share one `args`
     std::vector<mf::tensor_map> maps; // four per set
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};

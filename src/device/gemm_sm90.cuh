@@ -70,7 +70,7 @@ template <class C> constexpr int gemm90_box(gemm90_operand operand)
     return operand == GEMM90_A ? (C::A_MN ? 64 : C::BM) : operand == GEMM90_B ? (C::B_MN ? 64 : C::BN / C::CLUSTER) : 64;
 }
 
-template <class E> struct gemm_args {
+template <class E> struct gemm90_args {
     i32 m, n, k;
     i32 tiles_m, tiles_n; // tiles_m counts cluster tiles: CLUSTER * BM rows each
     i32 group;            // of `raster`
@@ -98,7 +98,7 @@ template <int size> MF_DEVICE void ring_next(ring_position &p)
 
 // One block's walk over the tiles. `step` tiles of this cluster lie between two that a warpgroup takes.
 template <class C, class E> struct gemm90_walk {
-    const gemm_args<E> &p;
+    const gemm90_args<E> &p;
     u32 shared;
     u32 rank;     // in the cluster
     i32 first;    // the cluster's first tile
@@ -106,7 +106,7 @@ template <class C, class E> struct gemm90_walk {
     i32 total;    // cluster tiles
     i32 k_blocks; // stages per tile
 
-    MF_DEVICE gemm90_walk(const gemm_args<E> &args, u32 base)
+    MF_DEVICE gemm90_walk(const gemm90_args<E> &args, u32 base)
         : p(args), shared(base), rank(blockIdx.x % C::CLUSTER), first((i32)(blockIdx.x / C::CLUSTER)),
           stride((i32)(gridDim.x / C::CLUSTER)), total(args.tiles_m * args.tiles_n),
           k_blocks((args.k + C::BK - 1) / C::BK)
@@ -235,7 +235,7 @@ template <class C, class E> struct gemm90_vectors {
     float across[at_least_one(E::n_vectors)][PER_THREAD];
     float down[at_least_one(E::m_vectors)][C::BLOCKS][2];
 
-    MF_DEVICE void fetch(const gemm_args<E> &p, i32 row, i32 col, u32 thread)
+    MF_DEVICE void fetch(const gemm90_args<E> &p, i32 row, i32 col, u32 thread)
     {
         MF_UNROLL
         for (int port = 0; port < E::n_vectors; port++) {
@@ -332,7 +332,7 @@ MF_DEVICE u32 chunk_floats(u32 chunk, u32 warp, u32 lane, u32 eight, u32 half)
 // One chunk: 64 rows, `acc` holding each thread's share of its columns, eight columns to four values.
 // `ports` comes with the tile's invariants; row and col are those of the thread's first value.
 template <class C, class E, int BLOCK, int ACROSS>
-MF_DEVICE void gemm90_chunk(const gemm_args<E> &p, const gemm90_vectors<C, E> &vectors, const float *across, i32 row, i32 col,
+MF_DEVICE void gemm90_chunk(const gemm90_args<E> &p, const gemm90_vectors<C, E> &vectors, const float *across, i32 row, i32 col,
                             u32 chunk, u32 warp, u32 lane, float (&acc)[C::BN / 2])
 {
     typedef typename C::OUT OUT;
@@ -448,7 +448,7 @@ template <class C, class E> MF_DEVICE void gemm90_barriers(u32 shared)
 // memory gemm90_layout<C, E>::BYTES, which must start 1024-byte aligned. k >= 1.
 template <class C, class E>
 MF_DEVICE void gemm90(unsigned char *memory, const tensor_map &a, const tensor_map &b, const tensor_map &d,
-                      const tensor_map &t, const gemm_args<E> &p)
+                      const tensor_map &t, const gemm90_args<E> &p)
 {
     u32 warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
     gemm90_walk<C, E> walk(p, shared_address(memory));
@@ -489,7 +489,7 @@ template <class C, class E>
 __global__ void __launch_bounds__(GEMM90_THREADS, 1)
     gemm90_kernel(const __grid_constant__ tensor_map a, const __grid_constant__ tensor_map b,
                   const __grid_constant__ tensor_map d, const __grid_constant__ tensor_map t,
-                  const __grid_constant__ gemm_args<E> p)
+                  const __grid_constant__ gemm90_args<E> p)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
     gemm90<C, E>(memory, a, b, d, t, p);
