@@ -1,10 +1,10 @@
 """mathfuse: plans chains of linear algebra and FFT calls and runs each in as few kernels as it can.
 
-    y = mathfuse.matmul(x, w, bias=b, activation="gelu")
+y = mathfuse.matmul(x, w, bias=b, activation="gelu")
 
-    @mathfuse.fuse
-    def layer(x, w, b, r):
-        return numpy.tanh(x @ w + b) + r
+@mathfuse.fuse
+def layer(x, w, b, r):
+    return numpy.tanh(x @ w + b) + r
 """
 
 from __future__ import annotations

@@ -7,8 +7,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from mathfuse import _core, _interop
-from mathfuse._trace import Traced, apply, as_traced, cast as cast_traced, normalise_axes, normalise_axis, reduce, reshape
-from mathfuse._trace import matmul as product
+from mathfuse._trace import (
+    Traced,
+    apply,
+    as_traced,
+    cast as cast_traced,
+    matmul as product,
+    normalise_axes,
+    normalise_axis,
+    reduce,
+    reshape,
+)
 from mathfuse.errors import InvalidError, ShapeError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -243,9 +252,7 @@ def matmul(
 
 
 @function
-def linear(
-    x: Any, weight: Any, bias: Any = None, *, activation: Any = None, out: Any = None, stream: Any = None
-) -> Any:
+def linear(x: Any, weight: Any, bias: Any = None, *, activation: Any = None, out: Any = None, stream: Any = None) -> Any:
     """activation(x @ weight + bias); weight is (in, out)."""
     y = product(x, weight)
     return activate(y if bias is None else add_bias(y, bias, -1), activation)
@@ -272,9 +279,7 @@ def softmax(x: Any, axis: Any = -1, *, out: Any = None, stream: Any = None) -> A
 
 
 @function
-def rms_norm(
-    x: Any, weight: Any = None, *, eps: float = 1e-6, axis: Any = -1, out: Any = None, stream: Any = None
-) -> Any:
+def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-6, axis: Any = -1, out: Any = None, stream: Any = None) -> Any:
     """x / sqrt(mean(x * x) + eps) * weight, over `axis`."""
     x = as_traced(x)
     y = x * apply("rsqrt", reduce("mean", apply("square", x), axis, True) + eps)

@@ -129,7 +129,9 @@ def empty(library: str, kind: type, dtype: str, shape: tuple[int, ...], device: 
     try:
         cupy: Any = import_module("cupy")
     except ImportError:
-        raise DeviceError(f"a result for {kind.__module__}.{kind.__qualname__} on cuda:{device} needs CuPy or PyTorch") from None
+        raise DeviceError(
+            f"a result for {kind.__module__}.{kind.__qualname__} on cuda:{device} needs CuPy or PyTorch"
+        ) from None
     with cupy.cuda.Device(device):
         return cupy.empty(shape, numpy_dtype(dtype))
 

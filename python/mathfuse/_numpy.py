@@ -15,7 +15,9 @@ _REDUCED = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"
 
 
 def _refuse(name: str, hint: str = "") -> UnsupportedError:
-    return UnsupportedError(f"numpy.{name} cannot be traced{hint or '; write it with functions of mathfuse, or call it outside'}")
+    return UnsupportedError(
+        f"numpy.{name} cannot be traced{hint or '; write it with functions of mathfuse, or call it outside'}"
+    )
 
 
 def _plain(kwargs: dict[str, Any], name: str, **allowed: Any) -> None:
@@ -173,7 +175,9 @@ def _filled(a: Any, value: Any, dtype: Any, shape: Any) -> Traced:
     return broadcast(cast(as_traced(value), x._dtype if dtype is None else _interop.dtype_name(dtype)), extents)
 
 
-def _full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, **_: Any) -> Any:
+def _full_like(
+    a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, **_: Any
+) -> Any:
     return _filled(a, fill_value, dtype, shape)
 
 
@@ -221,7 +225,11 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     value = as_traced(x)
-    if ord is not None and not (ord == "fro" and (axis is None or isinstance(axis, tuple))) and not (ord == 2 and isinstance(axis, int)):
+    if (
+        ord is not None
+        and not (ord == "fro" and (axis is None or isinstance(axis, tuple)))
+        and not (ord == 2 and isinstance(axis, int))
+    ):
         raise _refuse("linalg.norm", f" with ord={ord!r}; the Euclidean and Frobenius norms can")
     squares = apply("square", value) if value._dtype[0] != "c" else apply("square", value.real) + apply("square", value.imag)
     return apply("sqrt", reduce("sum", squares, axis, keepdims))
@@ -350,6 +358,3 @@ def call_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         raise _refuse(f"{module + '.' if module else ''}{func.__name__}")
     current()  # a clear message if the trace is over
     return traced(*args, **kwargs)
-
-
-

@@ -92,9 +92,7 @@ def cholesky(a: Any, *, upper: bool = False, check: bool = True, out: Any = None
 
 
 @function
-def cho_solve(
-    factor: Any, b: Any, *, upper: bool = False, check: bool = True, out: Any = None, stream: Any = None
-) -> Any:
+def cho_solve(factor: Any, b: Any, *, upper: bool = False, check: bool = True, out: Any = None, stream: Any = None) -> Any:
     """x with a @ x = b, from the factor that cholesky gave."""
     flags = _core.UPPER if upper else 0
     return _right_hand_side("cho_solve", _operand(factor, "cho_solve"), b, flags, check)

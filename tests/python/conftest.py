@@ -1,19 +1,19 @@
 """Shared fixtures. GPU tests are marked `gpu` and skip where no CUDA device is usable."""
 
+import os
 import sys
 from pathlib import Path
 
+import mathfuse as mf
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-
-import mathfuse as mf
 
 sys.path.insert(0, str(Path(__file__).parent))  # tools.py
 
 settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", deadline=None, max_examples=1000)
-settings.load_profile("default")
+settings.load_profile(os.environ.get("MATHFUSE_HYPOTHESIS", "default"))
 
 
 def pytest_configure(config):

@@ -1,12 +1,10 @@
 """einsum against NumPy."""
 
+import mathfuse as mf
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tools import assert_close, values
-
-import mathfuse as mf
 
 EXPRESSIONS = ["ij,jk->ik", "ij,jk", "ij,kj->ki", "i,i->", "i,j->ij", "ij->ji", "ij->", "ij->j", "ii->i", "ii", "iij->j", "ij,ij->ij",
                "bij,bjk->bik", "bij,bjk->ik", "bij,jk->bik", "ijk,ko->ijo", "ijo,ilo->jl", "abc,cd->abd", "ij,jk,kl->il",
@@ -19,7 +17,9 @@ def operands(expression, rng, dtype=np.float64, sizes=None):
     terms = expression.partition("->")[0].split(",")
     shape = lambda t: tuple(sizes.get(c, 2 + "abcdefghijklmnopqrstuvwxyz".index(c) % 4) for c in t)  # noqa: E731
     parts = [t.split("...") for t in terms]
-    return [values(rng, shape(p[0]) + ((3, 2) if len(p) == 2 else ()) + (shape(p[1]) if len(p) == 2 else ()), dtype) for p in parts]
+    return [
+        values(rng, shape(p[0]) + ((3, 2) if len(p) == 2 else ()) + (shape(p[1]) if len(p) == 2 else ()), dtype) for p in parts
+    ]
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
@@ -29,7 +29,11 @@ def test_expressions(expression, dtype, rng):
     assert_close(mf.einsum(expression, *args), np.einsum(expression, *args), scale=20)
 
 
-@given(st.sampled_from(EXPRESSIONS), st.dictionaries(st.sampled_from("abcdijklmnozyx"), st.sampled_from([0, 1, 1, 5])), st.integers(0, 2**31))
+@given(
+    st.sampled_from(EXPRESSIONS),
+    st.dictionaries(st.sampled_from("abcdijklmnozyx"), st.sampled_from([0, 1, 1, 5])),
+    st.integers(0, 2**31),
+)
 def test_unit_and_empty_modes(expression, sizes, seed):
     args = operands(expression, np.random.default_rng(seed), sizes=sizes)
     assert_close(mf.einsum(expression, *args), np.einsum(expression, *args), scale=20)

@@ -2,12 +2,11 @@
 
 import math
 
+import mathfuse as mf
 import numpy as np
 import pytest
-from tools import BF16, E4M3, E5M2, assert_close, values, wide
-
-import mathfuse as mf
 from mathfuse import _core
+from tools import BF16, E4M3, E5M2, assert_close, values, wide
 
 
 def erf(x):
@@ -242,7 +241,9 @@ def test_norms(rng):
     assert_close(mf.softmax(x), e / e.sum(-1, keepdims=True), scale=4)
     assert_close(mf.softmax(x * 1e4, axis=0).sum(0), np.ones(32), scale=8)
     assert_close(mf.rms_norm(x, w), z / np.sqrt((z * z).mean(-1, keepdims=True) + 1e-6) * w, scale=8)
-    assert_close(mf.layer_norm(x, w, b), (z - z.mean(-1, keepdims=True)) / np.sqrt(z.var(-1, keepdims=True) + 1e-5) * w + b, scale=8)
+    assert_close(
+        mf.layer_norm(x, w, b), (z - z.mean(-1, keepdims=True)) / np.sqrt(z.var(-1, keepdims=True) + 1e-5) * w + b, scale=8
+    )
 
 
 def test_zero_sizes_and_zero_dims():

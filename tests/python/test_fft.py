@@ -1,12 +1,10 @@
 """mathfuse.fft against numpy.fft: every function, lengths, axes, norms, dtypes, edges."""
 
+import mathfuse as mf
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tools import BF16, LAYOUTS, assert_close, strided, values, wide
-
-import mathfuse as mf
 
 ONE = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"]
 MANY = ["fftn", "ifftn", "rfftn", "irfftn", "fft2", "ifft2", "rfft2", "irfft2"]

@@ -1,10 +1,9 @@
 """Tracing: operators, NumPy's functions, pytrees, statics, captured arrays, caching; traced and eager calls agree."""
 
+import mathfuse as mf
 import numpy as np
 import pytest
 from tools import BF16, assert_close, values, wide
-
-import mathfuse as mf
 
 
 @pytest.fixture
@@ -62,7 +61,12 @@ def test_numpy_code_traces(name, xs):
 def test_narrow_dtypes(name, dtype, xs):
     narrow = [x.astype(dtype) for x in xs]
     got = mf.fuse(CHAINS[name])(*narrow)
-    assert_close(got, CHAINS[name](*map(wide, narrow)), scale=20, tolerance={"float16": 2e-3, "float32": 2e-6}.get(np.dtype(dtype).name, 1.6e-2))
+    assert_close(
+        got,
+        CHAINS[name](*map(wide, narrow)),
+        scale=20,
+        tolerance={"float16": 2e-3, "float32": 2e-6}.get(np.dtype(dtype).name, 1.6e-2),
+    )
 
 
 def test_unfused_and_fused_agree(xs):

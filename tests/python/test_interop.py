@@ -5,11 +5,10 @@ import gc
 import sys
 import weakref
 
+import mathfuse as mf
 import numpy as np
 import pytest
 from tools import BF16, E4M3, assert_close, values, wide
-
-import mathfuse as mf
 
 
 def test_ml_dtypes_in_and_out(rng):
@@ -123,7 +122,9 @@ needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed
 
 
 @needs_torch
-@pytest.mark.parametrize("name", ["bool", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize(
+    "name", ["bool", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+)
 def test_torch_dtypes(name):
     x = (torch.arange(12).reshape(3, 4) % 3).to(getattr(torch, name))
     y = mf.multiply(x, x)
@@ -166,7 +167,9 @@ def test_torch_odd_tensors():
 
 @needs_torch
 def test_torch_is_not_mixed_with_numpy():
-    with pytest.raises(ValueError, match=r"argument 'bias' is a numpy.ndarray on the CPU, but argument 1 \('a'\) is a torch.Tensor"):
+    with pytest.raises(
+        ValueError, match=r"argument 'bias' is a numpy.ndarray on the CPU, but argument 1 \('a'\) is a torch.Tensor"
+    ):
         mf.matmul(torch.ones(2, 2), torch.ones(2, 2), bias=np.ones(2, np.float32))
     x = torch.ones(3)
     np.testing.assert_array_equal(mf.add(x, 1, out=torch.empty(3)).numpy(), [2, 2, 2])

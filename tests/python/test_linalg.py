@@ -1,10 +1,9 @@
 """mathfuse.linalg: answers by residual, info, errors, triangles, NumPy 2's rule for vectors."""
 
+import mathfuse as mf
 import numpy as np
 import pytest
 from tools import LAYOUTS, assert_close, strided, values, wide
-
-import mathfuse as mf
 
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
 
@@ -58,7 +57,11 @@ def test_cholesky(shape, upper, dtype, rng):
     read = np.triu(a) if upper else np.tril(a)
     poisoned = np.where(np.tri(shape[-1], dtype=bool).T if upper else np.tri(shape[-1], dtype=bool), read, np.nan)
     factor = mf.linalg.cholesky(poisoned.astype(dtype), upper=upper)
-    assert_close(factor, np.linalg.cholesky(wide(a)) if not upper else np.conj(np.swapaxes(np.linalg.cholesky(wide(a)), -1, -2)), scale=100)
+    assert_close(
+        factor,
+        np.linalg.cholesky(wide(a)) if not upper else np.conj(np.swapaxes(np.linalg.cholesky(wide(a)), -1, -2)),
+        scale=100,
+    )
     other = np.tril(factor, -1) if upper else np.triu(factor, 1)
     assert not other.any()
 

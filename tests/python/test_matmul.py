@@ -1,18 +1,18 @@
 """matmul: NumPy's shapes, bias, alpha and beta, activations, dtypes, empty sizes, out=."""
 
+import mathfuse as mf
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tools import BF16, LAYOUTS, assert_close, strided, values, wide
-
-import mathfuse as mf
 
 SHAPES = [((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4, 5)), ((2, 1, 3, 4), (5, 4, 2)),
           ((1, 1), (1, 1)), ((5, 3, 4), (5, 4, 1)), ((7, 1), (1, 9)), ((4, 3, 4), (4,)), ((2, 1, 3, 4), (1, 3, 4, 2))]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32, np.float64, np.complex64, np.complex128, np.int32, np.int64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [np.float16, BF16, np.float32, np.float64, np.complex64, np.complex128, np.int32, np.int64], ids=str
+)
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 def test_shapes(shapes, dtype, rng):
     a, b = (values(rng, s, dtype) for s in shapes)
@@ -21,7 +21,10 @@ def test_shapes(shapes, dtype, rng):
     assert_close(got, np.matmul(wide(a), wide(b)), scale=4)
 
 
-@pytest.mark.parametrize("shapes", [((3, 0), (0, 4)), ((0, 3), (3, 4)), ((3, 4), (4, 0)), ((2, 3, 0), (2, 0, 4)), ((0, 2, 3), (0, 3, 4)), ((0,), (0,))])
+@pytest.mark.parametrize(
+    "shapes",
+    [((3, 0), (0, 4)), ((0, 3), (3, 4)), ((3, 4), (4, 0)), ((2, 3, 0), (2, 0, 4)), ((0, 2, 3), (0, 3, 4)), ((0,), (0,))],
+)
 def test_empty(shapes):
     a, b = (np.ones(s, np.float32) for s in shapes)
     want = np.matmul(a, b)
@@ -94,7 +97,11 @@ def test_relu_of_nan_is_nan():
 
 def test_activation_function_and_unknown_name(rng):
     a, b = values(rng, (4, 6), np.float32), values(rng, (6, 5), np.float32)
-    assert_close(mf.matmul(a, b, activation=lambda x: x * mf.sigmoid(1.702 * x)), (lambda z: z / (1 + np.exp(-1.702 * z)))(wide(a) @ wide(b)), scale=4)
+    assert_close(
+        mf.matmul(a, b, activation=lambda x: x * mf.sigmoid(1.702 * x)),
+        (lambda z: z / (1 + np.exp(-1.702 * z)))(wide(a) @ wide(b)),
+        scale=4,
+    )
     assert_close(mf.matmul(a, b, activation="gelu_tanh"), mf.gelu(wide(a) @ wide(b)), scale=4)
     with pytest.raises(ValueError, match="'softsign' is not known"):
         mf.matmul(a, b, activation="softsign")

@@ -6,12 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mathfuse as mf
 import numpy as np
 import pytest
-from tools import assert_close
-
-import mathfuse as mf
 from mathfuse import _core, errors
+from tools import assert_close
 
 
 def layer(x, w, b, r):
@@ -65,7 +64,18 @@ def check_json(text):
     told = json.loads(text)
     assert {"target", "launches", "bytes", "workspace", "steps"} <= told.keys()
     for step in told["steps"]:
-        assert {"anchor", "provider", "kernel", "launches", "bytes", "workspace", "registers", "shared", "spills", "refusals"} <= step.keys()
+        assert {
+            "anchor",
+            "provider",
+            "kernel",
+            "launches",
+            "bytes",
+            "workspace",
+            "registers",
+            "shared",
+            "spills",
+            "refusals",
+        } <= step.keys()
         for refusal in step["refusals"]:
             assert {"provider", "reason", "detail"} <= refusal.keys()
     assert sum(step["launches"] for step in told["steps"]) == told["launches"]

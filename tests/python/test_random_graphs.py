@@ -1,14 +1,28 @@
 """Random graphs: chains of elementwise functions, broadcasting, reductions, matmul and views, against NumPy in float64."""
 
+import mathfuse as mf
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tools import BF16, LAYOUTS, assert_close, strided, values, wide
 
-import mathfuse as mf
-
-UNARY = [np.tanh, np.negative, np.abs, lambda x: np.exp(-np.abs(x)), lambda x: np.sqrt(np.abs(x) + 1), np.sin, lambda x: 1 / (np.abs(x) + 1)]
-BINARY = [np.add, np.subtract, np.multiply, np.maximum, np.minimum, lambda x, y: np.where(x > y, x, y * 0.5), lambda x, y: np.clip(x, -1, 1) + y]
+UNARY = [
+    np.tanh,
+    np.negative,
+    np.abs,
+    lambda x: np.exp(-np.abs(x)),
+    lambda x: np.sqrt(np.abs(x) + 1),
+    np.sin,
+    lambda x: 1 / (np.abs(x) + 1),
+]
+BINARY = [
+    np.add,
+    np.subtract,
+    np.multiply,
+    np.maximum,
+    np.minimum,
+    lambda x, y: np.where(x > y, x, y * 0.5),
+    lambda x, y: np.clip(x, -1, 1) + y,
+]
 REDUCE = [np.sum, np.mean, np.max, np.min]
 VIEWS = [lambda x: x.T, lambda x: x[::-1], lambda x: x[..., ::2] if x.shape[-1] > 1 else x, lambda x: x.reshape(-1), lambda x: x[None],
          lambda x: np.broadcast_to(x, (2, *x.shape)), lambda x: x[..., 1:] if x.shape[-1] > 1 else x]  # fmt: skip
@@ -50,7 +64,15 @@ steps = st.lists(
     st.tuples(st.sampled_from(["unary", "binary", "binary", "reduce", "view", "matmul"]), st.integers(0, 99), st.integers(0, 99), st.integers(0, 99)),
     min_size=1, max_size=12,
 )  # fmt: skip
-shapes = st.sampled_from([((4, 5), (5,), (4, 1)), ((3, 3), (3, 3), ()), ((2, 3, 4), (3, 4), (4,)), ((1, 7), (7, 1), (7, 7)), ((17, 33), (33,), (17, 33))])
+shapes = st.sampled_from(
+    [
+        ((4, 5), (5,), (4, 1)),
+        ((3, 3), (3, 3), ()),
+        ((2, 3, 4), (3, 4), (4,)),
+        ((1, 7), (7, 1), (7, 7)),
+        ((17, 33), (33,), (17, 33)),
+    ]
+)
 
 
 @given(steps, shapes, st.sampled_from(LAYOUTS), st.integers(0, 2**31))

@@ -3,11 +3,10 @@
 import os
 import threading
 
+import mathfuse as mf
 import numpy as np
 import pytest
 from tools import assert_close, values
-
-import mathfuse as mf
 
 
 def together(count, work):

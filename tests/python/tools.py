@@ -37,7 +37,7 @@ def assert_close(got, want, scale=1.0, tolerance=None):
 def values(rng, shape, dtype, low=-2.0, high=2.0):
     """Random values of any dtype."""
     dtype = np.dtype(dtype)
-    if dtype == bool:
+    if dtype.kind == "b":
         return np.asarray(rng.random(shape)) < 0.5
     if dtype.kind in "iu":
         return rng.integers(int(low), int(high) + 1, shape).astype(dtype)
