@@ -32,7 +32,7 @@ typedef struct oracle {
     scalar value[MFI_MAX_INSTR];
 } oracle;
 
-static double complex as_number(scalar v, mfi_ctype c)
+static inline double complex as_number(scalar v, mfi_ctype c)
 {
     switch (c) {
     case MFI_I32:
@@ -50,7 +50,7 @@ static double complex as_number(scalar v, mfi_ctype c)
     }
 }
 
-static scalar from_number(double complex z, mfi_ctype c)
+static inline scalar from_number(double complex z, mfi_ctype c)
 {
     scalar v = {0};
     if (c == MFI_I32)
@@ -69,7 +69,7 @@ static scalar from_number(double complex z, mfi_ctype c)
 }
 
 /* An element in memory, as a number. */
-static double complex read_element(const char *p, mf_dtype d)
+static inline double complex read_element(const char *p, mf_dtype d)
 {
     scalar v = {0};
     memcpy(&v, p, mf_dtype_size(d));
@@ -89,7 +89,7 @@ static double complex read_element(const char *p, mf_dtype d)
     }
 }
 
-static void write_element(char *p, mf_dtype d, double complex z, bool saturate)
+static inline void write_element(char *p, mf_dtype d, double complex z, bool saturate)
 {
     scalar v = {0};
     float f = (float)creal(z);
@@ -109,7 +109,7 @@ static void write_element(char *p, mf_dtype d, double complex z, bool saturate)
     memcpy(p, &v, mf_dtype_size(d));
 }
 
-static char *element_at(const oracle *o, const mfi_operand *operand)
+static inline char *element_at(const oracle *o, const mfi_operand *operand)
 {
     int64_t offset = operand->view.offset;
     for (int d = 0; d < o->p->ndim; d++)
@@ -117,10 +117,10 @@ static char *element_at(const oracle *o, const mfi_operand *operand)
     return (char *)o->slots[operand->view.slot] + offset * (int64_t)mf_dtype_size(operand->view.dtype);
 }
 
-static scalar evaluate(oracle *o, int i);
+static inline scalar evaluate(oracle *o, int i);
 
 /* Step `at` through dims [from, ndim); false past the last. */
-static bool step_dims(oracle *o, int from, int to)
+static inline bool step_dims(oracle *o, int from, int to)
 {
     for (int d = to - 1; d >= from; d--) {
         if (++o->at[d] < o->p->shape[d])
@@ -130,7 +130,7 @@ static bool step_dims(oracle *o, int from, int to)
     return false;
 }
 
-static scalar evaluate_reduce(oracle *o, int i)
+static inline scalar evaluate_reduce(oracle *o, int i)
 {
     const mfi_instr *in = &o->p->chain.instr[i];
     int first = o->p->ndim - o->p->nreduce;
@@ -174,7 +174,7 @@ static scalar evaluate_reduce(oracle *o, int i)
     return o->value[i] = from_number(sum, (mfi_ctype)in->ctype);
 }
 
-static scalar evaluate_load(const oracle *o, const mfi_instr *in)
+static inline scalar evaluate_load(const oracle *o, const mfi_instr *in)
 {
     const mfi_operand *operand = &o->p->chain.operand[in->operand];
     for (int d = 0; d < o->p->ndim; d++)
@@ -183,7 +183,7 @@ static scalar evaluate_load(const oracle *o, const mfi_instr *in)
     return from_number(read_element(element_at(o, operand), operand->view.dtype), (mfi_ctype)in->ctype);
 }
 
-static scalar evaluate(oracle *o, int i)
+static inline scalar evaluate(oracle *o, int i)
 {
     const mfi_instr *in = &o->p->chain.instr[i];
     scalar out = {0};
@@ -216,7 +216,7 @@ static scalar evaluate(oracle *o, int i)
 }
 
 /* Run the whole problem; slots are read and written. */
-static void oracle_run(const mfi_problem *p, void *const *slots, const void *acc)
+static inline void oracle_run(const mfi_problem *p, void *const *slots, const void *acc)
 {
     oracle o = {.p = p, .slots = slots, .acc = acc};
     int rows = p->ndim - p->nreduce;
@@ -256,13 +256,13 @@ typedef struct world {
     uint64_t random;
 } world;
 
-static int64_t pick(world *w, int64_t n) /* in [0, n) */
+static inline int64_t pick(world *w, int64_t n) /* in [0, n) */
 {
     w->random = w->random * 6364136223846793005u + 1442695040888963407u;
     return (int64_t)((w->random >> 33) % (uint64_t)n);
 }
 
-static void fill_element(world *w, char *p, mf_dtype d)
+static inline void fill_element(world *w, char *p, mf_dtype d)
 {
     double re = (double)(pick(w, 7) - 3), im = (double)(pick(w, 5) - 2);
     write_element(p, d, re + im * I, false);
@@ -270,7 +270,7 @@ static void fill_element(world *w, char *p, mf_dtype d)
 
 /* A view of a new buffer over the domain. Dims whose bit is in `still` get stride 0. An output has no two equal
  * addresses. */
-static int16_t new_operand(world *w, mf_dtype dtype, unsigned still, bool output)
+static inline int16_t new_operand(world *w, mf_dtype dtype, unsigned still, bool output)
 {
     mfi_problem *p = &w->p;
     mfi_operand *o = &p->chain.operand[p->chain.operands];
@@ -309,18 +309,18 @@ static int16_t new_operand(world *w, mf_dtype dtype, unsigned still, bool output
     return (int16_t)p->chain.operands++;
 }
 
-static int16_t emit(world *w, mfi_instr in)
+static inline int16_t emit(world *w, mfi_instr in)
 {
     w->p.chain.instr[w->p.chain.count] = in;
     return (int16_t)w->p.chain.count++;
 }
 
-static mfi_ctype type_of(const world *w, int v)
+static inline mfi_ctype type_of(const world *w, int v)
 {
     return (mfi_ctype)w->p.chain.instr[v].ctype;
 }
 
-static int16_t emit_load(world *w, mf_dtype dtype, unsigned still)
+static inline int16_t emit_load(world *w, mf_dtype dtype, unsigned still)
 {
     int16_t operand = new_operand(w, dtype, still, false);
     return emit(w, (mfi_instr){.kind = MFI_LOAD,
@@ -331,7 +331,7 @@ static int16_t emit_load(world *w, mf_dtype dtype, unsigned still)
                                .c = -1});
 }
 
-static int16_t emit_apply(world *w, mf_op op, mfi_ctype result, int a, int b, int c)
+static inline int16_t emit_apply(world *w, mf_op op, mfi_ctype result, int a, int b, int c)
 {
     int typed = op == MF_OP_WHERE ? b : a;
     return emit(w, (mfi_instr){.kind = MFI_APPLY,
@@ -344,7 +344,7 @@ static int16_t emit_apply(world *w, mf_op op, mfi_ctype result, int a, int b, in
                                .c = (int16_t)c});
 }
 
-static int16_t emit_cast(world *w, int a, mf_dtype dtype, bool saturate)
+static inline int16_t emit_cast(world *w, int a, mf_dtype dtype, bool saturate)
 {
     return emit(w, (mfi_instr){.kind = MFI_CAST,
                                .ctype = (uint8_t)mfi_compute_type(dtype),
@@ -357,7 +357,7 @@ static int16_t emit_cast(world *w, int a, mf_dtype dtype, bool saturate)
                                .c = -1});
 }
 
-static int16_t emit_reduce(world *w, mf_reduce_op op, int a)
+static inline int16_t emit_reduce(world *w, mf_reduce_op op, int a)
 {
     bool logical = op == MF_ANY || op == MF_ALL;
     return emit(w, (mfi_instr){.kind = MFI_REDUCE,
@@ -370,7 +370,7 @@ static int16_t emit_reduce(world *w, mf_reduce_op op, int a)
                                .c = -1});
 }
 
-static void emit_store(world *w, int a, mf_dtype dtype, unsigned still)
+static inline void emit_store(world *w, int a, mf_dtype dtype, unsigned still)
 {
     int16_t operand = new_operand(w, dtype, still, true);
     emit(w, (mfi_instr){.kind = MFI_STORE,
@@ -382,12 +382,12 @@ static void emit_store(world *w, int a, mf_dtype dtype, unsigned still)
                         .saturate = pick(w, 2) != 0});
 }
 
-static unsigned row_mask(const world *w) /* the reduced dims */
+static inline unsigned row_mask(const world *w) /* the reduced dims */
 {
     return ((1u << w->p.nreduce) - 1) << (w->p.ndim - w->p.nreduce);
 }
 
-static void free_world(world *w)
+static inline void free_world(world *w)
 {
     for (int i = 0; i < w->buffers; i++) {
         free(w->memory[i]);
