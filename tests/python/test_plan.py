@@ -156,7 +156,7 @@ def test_import_is_quick_and_leaves_numpy_alone():
 
 
 def test_every_operation_and_alias_is_public():
-    for name, arity, doc in _core.ops():
+    for name, _, doc in _core.ops():
         function = getattr(mf, name)
         assert callable(function) and name in mf.__all__, name
         assert function.__doc__ and (name in ("where", "clip") or doc in function.__doc__)

@@ -1,0 +1,58 @@
+"""The README's code blocks run as they stand, the Python ones one after another, as a reader would."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import mathfuse as mf
+
+README = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
+PACKAGE = pathlib.Path(mf.get_include()).parent
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def compile_and_run(source, directory):
+    """A C program against the installed package."""
+    library = next(PACKAGE.glob("libmathfuse.so*"))
+    program = directory / "program"
+    subprocess.run(
+        ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-x", "c", "-", "-x", "none", f"-I{mf.get_include()}", str(library),
+         f"-Wl,-rpath,{library.parent}", "-lm", "-o", str(program)],
+        input=source, text=True, check=True,
+    )  # fmt: skip
+    return subprocess.run([program], capture_output=True, text=True, check=True).stdout
+
+
+def test_python_blocks(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    scope = {"__name__": "readme"}
+    assert blocks("python")
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), scope)
+    assert "step 1" in capsys.readouterr().out
+
+
+def test_c_blocks(tmp_path):
+    assert blocks("c")
+    for block in blocks("c"):
+        compile_and_run(block, tmp_path)
+
+
+def test_cuda_blocks(tmp_path):
+    """Compiled by nvcc where there is one; else as C++, with the words that only CUDA knows defined away."""
+    assert blocks("cuda")
+    for block in blocks("cuda"):
+        source = tmp_path / "kernel.cu"
+        source.write_text(block)
+        if shutil.which("nvcc"):
+            command = ["nvcc", "-std=c++17", "-arch=sm_80", "-cubin", "-I", mf.get_include(), str(source), "-o", os.devnull]
+        else:
+            indices = "struct { int x; } blockIdx, blockDim, threadIdx;"
+            source.write_text(f"#define __global__\n{indices}\n{block}")
+            command = ["c++", "-std=c++17", "-fsyntax-only", "-I", mf.get_include(), "-x", "c++", str(source)]
+        subprocess.run(command, check=True)
