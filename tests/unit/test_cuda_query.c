@@ -184,8 +184,13 @@ Test(cuda_query, matmul_epilogues)
     expect_kernel(&p, "cublasLtMatmul BIAS");
     p = biased(MF_OP_GELU);
     expect_kernel(&p, "cublasLtMatmul GELU_BIAS");
-    p = biased(MF_OP_RELU);
-    expect(&p, MFI_R_NAN_EPILOGUE, "relu");
+    p = biased(MF_OP_RELU); /* keeps NaN where that was measured */
+    expect_kernel(&p, "cublasLtMatmul RELU_BIAS");
+    mfi_caps other = caps_of(80, "sm_80");
+    expect_from(&mfi_provider_cublaslt, &p, &other, MFI_R_NAN_EPILOGUE, "relu on sm_80");
+    other = caps_of(90, "sm_90a");
+    other.version[MFI_LIB_CUBLASLT] = 130200;
+    expect_from(&mfi_provider_cublaslt, &p, &other, MFI_R_NAN_EPILOGUE, "relu with cuBLAS 13.2.0");
     p = biased(MF_OP_GELU_ERF);
     expect(&p, MFI_R_NO_EPILOGUE, "exact gelu");
     p = biased(MF_OP_TANH);
