@@ -76,6 +76,9 @@ typedef enum mfpy_name {
     MFPY_S_NAME,
     MFPY_S_OUT,
     MFPY_S_STREAM,
+    MFPY_S_REQUIRES_GRAD,
+    MFPY_S_IS_CONJ,
+    MFPY_S_IS_NEG,
     MFPY_NAME_COUNT
 } mfpy_name;
 

@@ -51,12 +51,29 @@ int mfpy_dlpack_tensor(const mfpy_dltensor *from, mf_tensor *out)
     return 0;
 }
 
-/* What Torch keeps beside the memory, and the table above does not see: pending conjugation, gradients. */
+/* The truth of object.name, called if `call`; -1 with an exception. */
+static int truth(PyObject *object, PyObject *name, bool call)
+{
+    PyObject *value = call ? PyObject_CallMethodObjArgs(object, name, NULL) : PyObject_GetAttr(object, name);
+    int yes = value ? PyObject_IsTrue(value) : -1;
+    Py_XDECREF(value);
+    return yes;
+}
+
+/* What Torch keeps beside the memory, and the table above does not see: gradients, pending conjugation and negation. */
 static int resolve_torch(mfpy_state *state, mfpy_array *array)
 {
     mf_dtype d = array->tensor.dtype;
     if (array->type.library != MFPY_TORCH || d == MF_BOOL || d == MF_I32 || d == MF_I64)
         return 0;
+    bool complex = d == MF_C64 || d == MF_C128;
+    int special = truth(array->object, state->names[MFPY_S_REQUIRES_GRAD], false);
+    if (special == 0 && complex)
+        special = truth(array->object, state->names[MFPY_S_IS_CONJ], true);
+    if (special == 0 && (complex || d == MF_F32 || d == MF_F64))
+        special = truth(array->object, state->names[MFPY_S_IS_NEG], true);
+    if (special <= 0)
+        return special;
     PyObject *helper = mfpy_helper_get(state, MFPY_H_TORCH_PLAIN);
     PyObject *plain = helper ? PyObject_CallFunctionObjArgs(helper, array->object, NULL) : NULL;
     if (!plain)

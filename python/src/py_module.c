@@ -9,6 +9,9 @@ static const char *const name_texts[MFPY_NAME_COUNT] = {
     [MFPY_S_NAME] = "name",
     [MFPY_S_OUT] = "out",
     [MFPY_S_STREAM] = "stream",
+    [MFPY_S_REQUIRES_GRAD] = "requires_grad",
+    [MFPY_S_IS_CONJ] = "is_conj",
+    [MFPY_S_IS_NEG] = "is_neg",
 };
 
 static const struct {
