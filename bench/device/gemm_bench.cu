@@ -2,7 +2,8 @@
 // nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -Iinclude -Isrc bench/device/gemm_bench.cu -o gemm_bench
 //      -lcublasLt -lcuda
 // gemm_bench [--json FILE] [--only CONFIGURATION] [--seconds N]
-// Each configuration runs in a process of its own, ended after N seconds (20): one that hangs or traps loses only its rows.
+// Each configuration runs in a process of its own, ended after N seconds (20): one that hangs or traps loses only its
+// rows.
 #define MF_SPIN_LIMIT_NS 2000000000ull
 #include "gemm_launch.cuh"
 
@@ -73,7 +74,8 @@ static tuned tune(const shape &s)
                 continue;
             double us = 1e30;
             for (int round = 0; round < 2; round++)
-                us = std::min(us, watch.microseconds(launches, [&](int i) { lib.run(o, i % sets, o.d[i % sets], &algo); }));
+                us = std::min(us,
+                              watch.microseconds(launches, [&](int i) { lib.run(o, i % sets, o.d[i % sets], &algo); }));
             if (us < best)
                 best = us, out.algo[kind] = algo, out.valid |= 1 << kind;
         }
@@ -88,11 +90,13 @@ struct tally {
     double worst = 0;
 };
 
-static void report_wrong(const configuration &c, const variant &v, int epilogue, const operands &o, const verdict &found)
+static void report_wrong(const configuration &c, const variant &v, int epilogue, const operands &o,
+                         const verdict &found)
 {
     i64 row = (i64)found.first / o.ldd, col = (i64)found.first % o.ldd;
     printf("WRONG %s: %s, B %s, %lldx%lldx%lld: %llu elements, %llu of padding; ", c.name, epilogue_names[epilogue],
-           o.b_mn ? "(k,n)" : "(n,k)", (long long)o.s.m, (long long)o.s.n, (long long)o.s.k, found.wrong, found.spilled);
+           o.b_mn ? "(k,n)" : "(n,k)", (long long)o.s.m, (long long)o.s.n, (long long)o.s.k, found.wrong,
+           found.spilled);
     if (found.wrong)
         printf("first (%lld, %lld): tile (%lld, %lld) at (%lld, %lld)", (long long)row, (long long)col,
                (long long)row / v.bm, (long long)col / v.bn, (long long)row % v.bm, (long long)col % v.bn);
@@ -111,8 +115,9 @@ static void check(const configuration &c, const variant &v, int epilogue, operan
     compare<<<1024, 256>>>(result, o.d[0], v.out_size, o.f16, o.ldd, o.products, o.v, o.t[0], o.ldt, epilogue, o.s);
     cudaError_t status = cudaDeviceSynchronize();
     if (status != cudaSuccess) {
-        printf("FAILED %s: %s, B %s, %lldx%lldx%lld: %s\n", c.name, epilogue_names[epilogue], o.b_mn ? "(k,n)" : "(n,k)",
-               (long long)o.s.m, (long long)o.s.n, (long long)o.s.k, cudaGetErrorString(status));
+        printf("FAILED %s: %s, B %s, %lldx%lldx%lld: %s\n", c.name, epilogue_names[epilogue],
+               o.b_mn ? "(k,n)" : "(n,k)", (long long)o.s.m, (long long)o.s.n, (long long)o.s.k,
+               cudaGetErrorString(status));
         fflush(stdout);
         _exit(4);
     }
@@ -200,9 +205,10 @@ static void measure(const configuration &c, const shape &s, const tuned &best, t
     const medians &nk = by[0], &kn = by[1];
     double flops = 2.0 * s.m * s.n * s.k * 1e-6;
     printf("%5lldx%5lldx%5lld %-21s %7.1f %5.3f | %7.1f %5.3f %4.0f %7.1f %5.3f %7.1f %5.3f | %7.1f %7.1f %7.1f\n",
-           (long long)s.m, (long long)s.n, (long long)s.k, c.name, nk.ours[BARE], nk.ours[BARE] / nk.bare, kn.ours[BARE],
-           kn.ours[BARE] / kn.bare, flops / kn.ours[BARE], kn.ours[BIAS_GELU], kn.ours[BIAS_GELU] / kn.bare,
-           kn.ours[BIAS_SILU_RESIDUAL], kn.ours[BIAS_SILU_RESIDUAL] / kn.bare, nk.bare, kn.bare, kn.gelu);
+           (long long)s.m, (long long)s.n, (long long)s.k, c.name, nk.ours[BARE], nk.ours[BARE] / nk.bare,
+           kn.ours[BARE], kn.ours[BARE] / kn.bare, flops / kn.ours[BARE], kn.ours[BIAS_GELU],
+           kn.ours[BIAS_GELU] / kn.bare, kn.ours[BIAS_SILU_RESIDUAL], kn.ours[BIAS_SILU_RESIDUAL] / kn.bare, nk.bare,
+           kn.bare, kn.gelu);
     fflush(stdout);
     fflush(json);
 }
@@ -299,7 +305,8 @@ static void summary(const std::vector<std::string> &rows)
                     char name[64], b[8], e[32];
                     double us, bare_us;
                     if (sscanf(row.c_str(),
-                               "{\"m\": %lld, \"n\": %lld, \"k\": %lld, \"configuration\": \"%63[^\"]\", \"b\": \"%7[^\"]\", "
+                               "{\"m\": %lld, \"n\": %lld, \"k\": %lld, \"configuration\": \"%63[^\"]\", \"b\": "
+                               "\"%7[^\"]\", "
                                "\"epilogue\": \"%31[^\"]\", \"us\": %lf, \"cublaslt_us\": %lf",
                                &m, &n, &k, name, b, e, &us, &bare_us) != 8 ||
                         m != s.m || n != s.n || k != s.k || strcmp(b, layout) || strcmp(e, epilogue))

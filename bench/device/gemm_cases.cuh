@@ -1,4 +1,5 @@
-// What gemm_bench checks and times: epilogues, configurations, shapes, operands, and the references they are compared with.
+// What gemm_bench checks and times: epilogues, configurations, shapes, operands, and the references they are compared
+// with.
 #ifndef MATHFUSE_BENCH_GEMM_CASES_CUH
 #define MATHFUSE_BENCH_GEMM_CASES_CUH
 
@@ -165,8 +166,9 @@ struct shape {
 };
 static const shape timed_shapes[] = {{8192, 8192, 8192},  {4096, 14336, 4096}, {4096, 4096, 14336},
                                      {16384, 1024, 1024}, {8192, 512, 512},    {512, 4096, 4096}};
-static const shape checked_shapes[] = {{128, 128, 64},  {256, 256, 256},   {1024, 1024, 512}, {257, 200, 72}, {129, 136, 8},
-                                       {300, 264, 999}, {1000, 1031, 517}, {1, 9, 3},         {4100, 3000, 200}};
+static const shape checked_shapes[] = {{128, 128, 64},    {256, 256, 256}, {1024, 1024, 512},
+                                       {257, 200, 72},    {129, 136, 8},   {300, 264, 999},
+                                       {1000, 1031, 517}, {1, 9, 3},       {4100, 3000, 200}};
 constexpr int TIMED = sizeof timed_shapes / sizeof *timed_shapes;
 
 __device__ __forceinline__ float noise(u64 i, u32 seed)
@@ -198,8 +200,8 @@ __device__ __forceinline__ float load16(const u16 *p, bool f16)
 }
 
 // The products in f32, one thread per element: slow, plain, and independent of any library's conventions.
-__global__ void reference_products(float *out, const u16 *a, const u16 *b, bool f16, shape s, i64 a_row, i64 a_k, i64 b_col,
-                                   i64 b_k)
+__global__ void reference_products(float *out, const u16 *a, const u16 *b, bool f16, shape s, i64 a_row, i64 a_k,
+                                   i64 b_col, i64 b_k)
 {
     for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < s.m * s.n; i += (i64)gridDim.x * blockDim.x) {
         i64 row = i / s.n, col = i % s.n;

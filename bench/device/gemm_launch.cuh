@@ -6,7 +6,8 @@
 
 // ---- launching ----
 
-static mf::tensor_map map_of(CUtensorMapDataType type, int size, void *base, i64 inner, i64 outer, i64 ld, int box_outer)
+static mf::tensor_map map_of(CUtensorMapDataType type, int size, void *base, i64 inner, i64 outer, i64 ld,
+                             int box_outer)
 {
     static int driver = 0;
     if (!driver)
@@ -28,7 +29,7 @@ static mf::tensor_map map_of(CUtensorMapDataType type, int size, void *base, i64
 
 struct launcher {
     const variant &v;
-    mf::gemm90_args<bare> args; // the epilogues here share one `args`
+    mf::gemm90_args<bare> args;       // the epilogues here share one `args`
     std::vector<mf::tensor_map> maps; // four per set
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};
@@ -40,8 +41,8 @@ struct launcher {
         for (size_t i = 0; i < o.a.size(); i++) {
             maps.push_back(map_of(type, 2, o.a[i], o.a_mn ? s.m : s.k, o.a_mn ? s.k : s.m, o.lda, v.box_a));
             maps.push_back(map_of(type, 2, o.b[i], o.b_mn ? s.n : s.k, o.b_mn ? s.k : s.n, o.ldb, v.box_b));
-            maps.push_back(map_of(v.out_size == 4 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : type, v.out_size, o.d[i], s.n, s.m,
-                                  o.ldd, 64));
+            maps.push_back(map_of(v.out_size == 4 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : type, v.out_size, o.d[i], s.n,
+                                  s.m, o.ldd, 64));
             maps.push_back(map_of(type, 2, o.t[i], s.n, s.m, o.ldt, 64));
         }
         args.m = (i32)s.m, args.n = (i32)s.n, args.k = (i32)s.k;
@@ -124,8 +125,8 @@ struct library {
     int run(const operands &o, int set, void *d, const cublasLtMatmulAlgo_t *algo)
     {
         float one = 1, zero = 0;
-        return cublasLtMatmul(handle(), op, &one, o.b[set], x, o.a[set], y, &zero, d, z, d, z, algo, workspace, WORKSPACE,
-                              0);
+        return cublasLtMatmul(handle(), op, &one, o.b[set], x, o.a[set], y, &zero, d, z, d, z, algo, workspace,
+                              WORKSPACE, 0);
     }
 
     std::vector<cublasLtMatmulAlgo_t> candidates()

@@ -62,7 +62,8 @@ template <class T> MF_DEVICE void unpack_pair(u32 pair, float &low, float &high)
     high = widen(T{(u16)(pair >> 16)});
 }
 
-// Blocks that run together should share rows of A and columns of B in L2: walk down `group` tile rows, then one column on.
+// Blocks that run together should share rows of A and columns of B in L2: walk down `group` tile rows, then one column
+// on.
 MF_DEVICE void raster(i32 index, i32 tiles_m, i32 tiles_n, i32 group, i32 &tile_m, i32 &tile_n)
 {
     i32 band = index / (group * tiles_n), within = index % (group * tiles_n);

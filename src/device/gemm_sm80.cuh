@@ -1,8 +1,8 @@
-// Matmul for sm_80 and later through mma.sync: any strides, any alignment, any m, n, k; 16-bit operands, f32 sums, the same
-// epilogues as the sm_90a kernel. For what tensor maps refuse, and for the devices that have none.
+// Matmul for sm_80 and later through mma.sync: any strides, any alignment, any m, n, k; 16-bit operands, f32 sums, the
+// same epilogues as the sm_90a kernel. For what tensor maps refuse, and for the devices that have none.
 //
-// One block of 256 threads per 128 x 128 tile; cp.async fills a ring of stages 32 deep along k. Shared memory keeps each
-// operand the way memory has it, in 16-byte units swizzled so that ldmatrix meets no bank twice.
+// One block of 256 threads per 128 x 128 tile; cp.async fills a ring of stages 32 deep along k. Shared memory keeps
+// each operand the way memory has it, in 16-byte units swizzled so that ldmatrix meets no bank twice.
 #ifndef MATHFUSE_GEMM_SM80_CUH
 #define MATHFUSE_GEMM_SM80_CUH
 
@@ -14,8 +14,8 @@ namespace mf
 constexpr int GEMM80_THREADS = 256;
 
 // A_MN: of A's dims m is the contiguous one, else k; B_MN: n. A_VECTOR, B_VECTOR: elements that one load may take, 8, 4
-// or 2 where base and strides are multiples of that; 1 for the rest, where the "contiguous" dim may have any stride too.
-// E_VECTOR: 8 where rows of D, and of a tile operand, may be accessed 16 bytes at a time; else 1.
+// or 2 where base and strides are multiples of that; 1 for the rest, where the "contiguous" dim may have any stride
+// too. E_VECTOR: 8 where rows of D, and of a tile operand, may be accessed 16 bytes at a time; else 1.
 template <class T_, class OUT_, int STAGES_, bool A_MN_, bool B_MN_, int A_VECTOR_, int B_VECTOR_, int E_VECTOR_>
 struct gemm80_config {
     typedef T_ T;
@@ -64,8 +64,8 @@ template <int SIZE> MF_DEVICE void copy_async(u32 dst, const void *src, i32 byte
 
 // The tile that starts at (outer0, inner0) of an operand with these extents and strides.
 template <bool MN, int V>
-MF_DEVICE void gemm80_fetch(u32 to, const u16 *from, i64 outer_stride, i64 inner_stride, i32 outer0, i32 inner0, i32 outers,
-                            i32 inners)
+MF_DEVICE void gemm80_fetch(u32 to, const u16 *from, i64 outer_stride, i64 inner_stride, i32 outer0, i32 inner0,
+                            i32 outers, i32 inners)
 {
     constexpr int wide = MN ? 128 : 32, across = wide / V, count = 128 * 32 / V / GEMM80_THREADS;
     MF_UNROLL
@@ -84,7 +84,8 @@ MF_DEVICE void gemm80_fetch(u32 to, const u16 *from, i64 outer_stride, i64 inner
     }
 }
 
-template <class C, class E> MF_DEVICE void gemm80_fetch_stage(const gemm80_args<E> &p, u32 shared, i32 block, i32 row, i32 col)
+template <class C, class E>
+MF_DEVICE void gemm80_fetch_stage(const gemm80_args<E> &p, u32 shared, i32 block, i32 row, i32 col)
 {
     u32 to = shared + (u32)(block % C::STAGES) * C::STAGE_BYTES;
     i32 k = block * C::BK;
@@ -102,8 +103,8 @@ template <class C, class E> MF_DEVICE void gemm80_fetch_stage(const gemm80_args<
 
 // ---- products ----
 
-// Four 8x8 matrices: the first two next to each other along dim 0 (m of A, k of B), the last two further along the other.
-// `major` and `k` say where; A's registers want m to vary first, B's want k.
+// Four 8x8 matrices: the first two next to each other along dim 0 (m of A, k of B), the last two further along the
+// other. `major` and `k` say where; A's registers want m to vary first, B's want k.
 template <bool MN, bool K_FIRST> MF_DEVICE void gemm80_matrices(u32 (&r)[4], u32 tile, u32 major, u32 k, u32 lane)
 {
     u32 low = lane >> 3 & 1, high = lane >> 4, line = lane & 7;
@@ -123,10 +124,11 @@ template <bool MN, bool K_FIRST> MF_DEVICE void gemm80_matrices(u32 (&r)[4], u32
 template <class T> MF_DEVICE void mma_16x8x16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)
 {
     if constexpr (same<T, bf16>)
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                     "{%0, %1, %2, %3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     else
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
                      "{%0, %1, %2, %3};"
@@ -159,7 +161,8 @@ MF_DEVICE void gemm80_multiply(u32 stage, u32 warp_row, u32 warp_col, u32 lane, 
 // ---- epilogue ----
 
 // The tile operand into the output's staging, or the staged output to memory: 16 bytes a thread. Clipped at the edges.
-template <class C, class E, bool STORE> MF_DEVICE void gemm80_rows(unsigned char *memory, const gemm80_args<E> &p, i32 row, i32 col)
+template <class C, class E, bool STORE>
+MF_DEVICE void gemm80_rows(unsigned char *memory, const gemm80_args<E> &p, i32 row, i32 col)
 {
     constexpr int across = C::BN / 8;
     for (int i = (int)threadIdx.x; i < C::BM * across; i += GEMM80_THREADS) {
@@ -167,8 +170,8 @@ template <class C, class E, bool STORE> MF_DEVICE void gemm80_rows(unsigned char
         if (row + r >= p.m || left <= 0)
             continue;
         u16 *at = (u16 *)(memory + r * C::ROW_BYTES) + c;
-        u16 *global = STORE ? (u16 *)p.d + (row + r) * p.d_row + (col + c)
-                            : (u16 *)p.tile + (row + r) * p.tile_row + (col + c);
+        u16 *global =
+            STORE ? (u16 *)p.d + (row + r) * p.d_row + (col + c) : (u16 *)p.tile + (row + r) * p.tile_row + (col + c);
         if (left >= 8) {
             *(uint4 *)(STORE ? global : at) = *(const uint4 *)(STORE ? at : global);
         } else {
@@ -217,8 +220,8 @@ template <class OUT> MF_DEVICE void gemm80_put(void *d, i64 at, float x)
 
 // row, col: of the tile; local_row, local_col: of the thread's first value within it.
 template <class C, class E>
-MF_DEVICE void gemm80_finish(unsigned char *memory, const gemm80_args<E> &p, i32 row, i32 col, i32 local_row, i32 local_col,
-                             float (&acc)[4][4][4])
+MF_DEVICE void gemm80_finish(unsigned char *memory, const gemm80_args<E> &p, i32 row, i32 col, i32 local_row,
+                             i32 local_col, float (&acc)[4][4][4])
 {
     static_assert(E::tiles <= 1, "one tile operand; load others in apply2");
     gemm80_vectors<E> vectors(p, row + local_row, col + local_col);
@@ -266,8 +269,8 @@ MF_DEVICE void gemm80_finish(unsigned char *memory, const gemm80_args<E> &p, i32
 
 // ---- the kernel ----
 
-// The body, for a kernel that an emitter declares. Grid: tiles_m * tiles_n blocks of GEMM80_THREADS; dynamic shared memory
-// C::BYTES, 16-byte aligned. k may be 0.
+// The body, for a kernel that an emitter declares. Grid: tiles_m * tiles_n blocks of GEMM80_THREADS; dynamic shared
+// memory C::BYTES, 16-byte aligned. k may be 0.
 template <class C, class E> MF_DEVICE void gemm80(unsigned char *memory, const gemm80_args<E> &p)
 {
     u32 shared = (u32)__cvta_generic_to_shared(memory);

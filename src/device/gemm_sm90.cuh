@@ -1,8 +1,10 @@
-// Matmul for sm_90a: D = epilogue(A B), 16-bit operands, f32 sums, any elementwise epilogue applied before the one rounding.
+// Matmul for sm_90a: D = epilogue(A B), 16-bit operands, f32 sums, any elementwise epilogue applied before the one
+// rounding.
 //
-// One block per multiprocessor walks over output tiles. Warpgroup 0 moves data: warp 0 fetches A and B, warp 1 the epilogue's
-// tile operand, warps 2 and 3 store what warpgroups 1 and 2 have staged. Those two multiply: cooperatively, each
-// half the rows of a tile, or in ping-pong, each its own tile, so that one's epilogue runs under the other's products.
+// One block per multiprocessor walks over output tiles. Warpgroup 0 moves data: warp 0 fetches A and B, warp 1 the
+// epilogue's tile operand, warps 2 and 3 store what warpgroups 1 and 2 have staged. Those two multiply: cooperatively,
+// each half the rows of a tile, or in ping-pong, each its own tile, so that one's epilogue runs under the other's
+// products.
 //
 // Stages of A and B pass through `full` and `empty` barriers. Output leaves in chunks of 64 rows by 128 bytes through
 // staging buffers; a tile operand arrives in the very buffer, and position, that its result leaves from. A buffer goes
@@ -67,7 +69,9 @@ template <class C, class E> struct gemm90_layout {
 enum gemm90_operand { GEMM90_A, GEMM90_B, GEMM90_D };
 template <class C> constexpr int gemm90_box(gemm90_operand operand)
 {
-    return operand == GEMM90_A ? (C::A_MN ? 64 : C::BM) : operand == GEMM90_B ? (C::B_MN ? 64 : C::BN / C::CLUSTER) : 64;
+    return operand == GEMM90_A   ? (C::A_MN ? 64 : C::BM)
+           : operand == GEMM90_B ? (C::B_MN ? 64 : C::BN / C::CLUSTER)
+                                 : 64;
 }
 
 template <class E> struct gemm90_args {
@@ -255,7 +259,8 @@ template <class C, class E> struct gemm90_vectors {
         }
     }
 
-    // Hands the columns' values to the whole warpgroup. The first barrier keeps them from a warp still in its last tile.
+    // Hands the columns' values to the whole warpgroup. The first barrier keeps them from a warp still in its last
+    // tile.
     MF_DEVICE void share(float *to, u32 w, u32 thread) const
     {
         if constexpr (E::n_vectors > 0) {
@@ -274,7 +279,8 @@ template <class C, class E> struct gemm90_vectors {
 
 // `meanwhile` runs once, under the first products.
 template <class C, class W, class F>
-MF_DEVICE void gemm90_multiply(const W &walk, u32 w, u32 lane, i32 turn, float (&acc)[C::BLOCKS][C::BN / 2], F meanwhile)
+MF_DEVICE void gemm90_multiply(const W &walk, u32 w, u32 lane, i32 turn, float (&acc)[C::BLOCKS][C::BN / 2],
+                               F meanwhile)
 {
     constexpr u64 a_step = C::A_MN ? 16 * 128 / 16 : 2, b_step = C::B_MN ? 16 * 128 / 16 : 2; // 16 along k, in 16 bytes
     const u64 a_base = wgmma_descriptor(walk.shared + (u32)walk.part(w) * 128, C::A_MN ? CHUNK_BYTES : 16, 1024);
@@ -289,7 +295,8 @@ MF_DEVICE void gemm90_multiply(const W &walk, u32 w, u32 lane, i32 turn, float (
         for (int step = 0; step < C::BK / 16; step++) {
             MF_UNROLL
             for (int block = 0; block < C::BLOCKS; block++)
-                wgmma<typename C::T, C::A_MN, C::B_MN>(acc[block], a_base + offset + step * a_step + block * (CHUNK_BYTES / 16),
+                wgmma<typename C::T, C::A_MN, C::B_MN>(acc[block],
+                                                       a_base + offset + step * a_step + block * (CHUNK_BYTES / 16),
                                                        b_base + offset + step * b_step, kb > 0 || step > 0);
         }
         wgmma_commit();
@@ -332,8 +339,8 @@ MF_DEVICE u32 chunk_floats(u32 chunk, u32 warp, u32 lane, u32 eight, u32 half)
 // One chunk: 64 rows, `acc` holding each thread's share of its columns, eight columns to four values.
 // `ports` comes with the tile's invariants; row and col are those of the thread's first value.
 template <class C, class E, int BLOCK, int ACROSS>
-MF_DEVICE void gemm90_chunk(const gemm90_args<E> &p, const gemm90_vectors<C, E> &vectors, const float *across, i32 row, i32 col,
-                            u32 chunk, u32 warp, u32 lane, float (&acc)[C::BN / 2])
+MF_DEVICE void gemm90_chunk(const gemm90_args<E> &p, const gemm90_vectors<C, E> &vectors, const float *across, i32 row,
+                            i32 col, u32 chunk, u32 warp, u32 lane, float (&acc)[C::BN / 2])
 {
     typedef typename C::OUT OUT;
     constexpr int eights = C::CHUNK_COLS / 8;
@@ -386,8 +393,8 @@ MF_DEVICE void gemm90_chunk(const gemm90_args<E> &p, const gemm90_vectors<C, E> 
 }
 
 template <class C, class E, class W, int I = 0>
-MF_DEVICE void gemm90_chunks(const W &walk, const gemm90_vectors<C, E> &vectors, const float *across, i32 row, i32 col, u32 w,
-                             u32 warp, u32 lane, u32 done, float (&acc)[C::BLOCKS][C::BN / 2])
+MF_DEVICE void gemm90_chunks(const W &walk, const gemm90_vectors<C, E> &vectors, const float *across, i32 row, i32 col,
+                             u32 w, u32 warp, u32 lane, u32 done, float (&acc)[C::BLOCKS][C::BN / 2])
 {
     if constexpr (I < C::CHUNKS) {
         constexpr int block = I / C::CHUNKS_ACROSS;
@@ -396,8 +403,8 @@ MF_DEVICE void gemm90_chunks(const W &walk, const gemm90_vectors<C, E> &vectors,
             barrier_wait(walk.tile_full(w, at.slot), at.parity);
         else
             barrier_wait(walk.free(w, at.slot), at.parity ^ 1);
-        gemm90_chunk<C, E, block, I % C::CHUNKS_ACROSS>(walk.p, vectors, across, row, col, walk.chunk(w, at.slot), warp, lane,
-                                                        acc[block]);
+        gemm90_chunk<C, E, block, I % C::CHUNKS_ACROSS>(walk.p, vectors, across, row, col, walk.chunk(w, at.slot), warp,
+                                                        lane, acc[block]);
         async_fence();
         __syncwarp();
         if (lane == 0)
@@ -444,8 +451,8 @@ template <class C, class E> MF_DEVICE void gemm90_barriers(u32 shared)
     barrier_init_fence();
 }
 
-// The body, for a kernel that an emitter declares. Grid: a multiple of CLUSTER blocks; GEMM90_THREADS threads; dynamic shared
-// memory gemm90_layout<C, E>::BYTES, which must start 1024-byte aligned. k >= 1.
+// The body, for a kernel that an emitter declares. Grid: a multiple of CLUSTER blocks; GEMM90_THREADS threads; dynamic
+// shared memory gemm90_layout<C, E>::BYTES, which must start 1024-byte aligned. k >= 1.
 template <class C, class E>
 MF_DEVICE void gemm90(unsigned char *memory, const tensor_map &a, const tensor_map &b, const tensor_map &d,
                       const tensor_map &t, const gemm90_args<E> &p)

@@ -106,10 +106,11 @@ MF_DEVICE void map_prefetch(const tensor_map &map)
 
 MF_DEVICE void map_load(u32 dst, const tensor_map &map, u32 bar, i32 inner, i32 outer)
 {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
-                     dst),
-                 "l"((u64)&map), "r"(bar), "r"(inner), "r"(outer)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+            dst),
+        "l"((u64)&map), "r"(bar), "r"(inner), "r"(outer)
+        : "memory");
 }
 
 // Lands at the same offset, and signals the same barrier, in each block of `mask`.
@@ -166,8 +167,8 @@ template <int count> MF_DEVICE void registers_shrink()
 
 MF_DEVICE void matrix_store(u32 address, const u32 (&r)[4])
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]), "r"(r[1]),
-                 "r"(r[2]), "r"(r[3])
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]),
+                 "r"(r[1]), "r"(r[2]), "r"(r[3])
                  : "memory");
 }
 
@@ -181,8 +182,8 @@ MF_DEVICE void matrix_load(u32 (&r)[4], u32 address)
 
 // ---- wgmma ----
 
-// Descriptor of an operand in 128-byte swizzled shared memory, 1024-byte aligned. `group` is the distance in bytes between
-// groups of eight 128-byte rows; `leading` that between 64-element column blocks, used only when the operand is
+// Descriptor of an operand in 128-byte swizzled shared memory, 1024-byte aligned. `group` is the distance in bytes
+// between groups of eight 128-byte rows; `leading` that between 64-element column blocks, used only when the operand is
 // not K-major.
 MF_DEVICE u64 wgmma_descriptor(u32 address, u32 leading, u32 group)
 {
@@ -212,19 +213,19 @@ template <int count> MF_DEVICE void wgmma_pin(float (&d)[count])
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#define MF_WGMMA_SLOTS_64 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+#define MF_WGMMA_SLOTS_64                                                                                              \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                 \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define MF_WGMMA_SLOTS_96 \
-    MF_WGMMA_SLOTS_64 ", " \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define MF_WGMMA_SLOTS_128 \
-    MF_WGMMA_SLOTS_96 ", " \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define MF_WGMMA_SLOTS_96                                                                                              \
+    MF_WGMMA_SLOTS_64 ", "                                                                                             \
+                      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "               \
+                      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define MF_WGMMA_SLOTS_128                                                                                             \
+    MF_WGMMA_SLOTS_96 ", "                                                                                             \
+                      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "   \
+                      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define MF_WGMMA_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define MF_WGMMA_D16(i) MF_WGMMA_D4(i), MF_WGMMA_D4(i + 4), MF_WGMMA_D4(i + 8), MF_WGMMA_D4(i + 12)
 #define MF_WGMMA_D64(i) MF_WGMMA_D16(i), MF_WGMMA_D16(i + 16), MF_WGMMA_D16(i + 32), MF_WGMMA_D16(i + 48)

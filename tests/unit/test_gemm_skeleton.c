@@ -1,0 +1,127 @@
+/* The matmul skeletons compile with NVRTC, as an emitter would instantiate them, for every architecture they serve, and
+ * keep everything in registers. Needs NVRTC, no GPU; without NVRTC nothing runs. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core.h"
+#include "fusion.h"
+#include "jit_elf.h"
+#include "loader.h"
+
+/* An epilogue with every kind of port, the way an emitter writes one. */
+static const char epilogue[] =
+    "struct chain : mf::epilogue_none {\n"
+    "    struct args { const mf::bf16 *bias; const float *scale; };\n"
+    "    typedef mf::%s tile_type;\n"
+    "    static constexpr int n_vectors = 1, m_vectors = 1, tiles = %d;\n"
+    "    static MF_DEVICE float n_vector(const args &a, int, mf::i32 col) { return mf::widen(a.bias[col]); }\n"
+    "    static MF_DEVICE float m_vector(const args &a, int, mf::i32 row) { return a.scale[row]; }\n"
+    "    static MF_DEVICE float value(const mf::epilogue_ports<chain> &in, float v, int i)\n"
+    "    {\n"
+    "        v = v * in.down[0] + in.across[0][i];\n"
+    "        v = __fdividef(v, 1.0f + __expf(-v));\n"
+    "        if constexpr (tiles > 0)\n"
+    "            v += in.tile[0][i];\n"
+    "        return v;\n"
+    "    }\n"
+    "    static MF_DEVICE void apply2(const args &, const mf::epilogue_ports<chain> &in, float &v0, float &v1)\n"
+    "    {\n"
+    "        v0 = value(in, v0, 0);\n"
+    "        v1 = value(in, v1, 1);\n"
+    "    }\n"
+    "};\n";
+
+static const char kernel90[] =
+    "#include \"device/gemm_sm90.cuh\"\n%s"
+    "extern \"C\" __global__ void __launch_bounds__(mf::GEMM90_THREADS, 1)\n"
+    "    matmul(const __grid_constant__ mf::tensor_map a, const __grid_constant__ mf::tensor_map b,\n"
+    "           const __grid_constant__ mf::tensor_map d, const __grid_constant__ mf::tensor_map t,\n"
+    "           const __grid_constant__ mf::gemm90_args<chain> p)\n"
+    "{\n"
+    "    extern __shared__ __align__(1024) unsigned char memory[];\n"
+    "    mf::gemm90<mf::gemm90_config<mf::%s, %s>, chain>(memory, a, b, d, t, p);\n"
+    "}\n";
+
+static const char kernel80[] = "#include \"device/gemm_sm80.cuh\"\n%s"
+                               "extern \"C\" __global__ void __launch_bounds__(mf::GEMM80_THREADS, 1)\n"
+                               "    matmul(const mf::gemm80_args<chain> p)\n"
+                               "{\n"
+                               "    extern __shared__ __align__(16) unsigned char memory[];\n"
+                               "    mf::gemm80<mf::gemm80_config<mf::%s, %s>, chain>(memory, p);\n"
+                               "}\n";
+
+static bool have_nvrtc(void)
+{
+    const mfi_library_info *info = mfi_library_load(MFI_LIB_NVRTC);
+    if (!info->found)
+        fprintf(stderr, "no NVRTC here, nothing is compiled: %s\n", info->missing);
+    return info->found;
+}
+
+/* Compiles one instantiation; any compiler remark on spills, setmaxnreg or serialised wgmma fails the test. */
+static void expect_clean(const char *kernel, const char *arch, const char *type, int tiles, const char *parameters)
+{
+    char chain[2048], source[8192];
+    const char *const options[] = {"--ptxas-options=-v", NULL};
+    void *cubin = NULL;
+    size_t bytes = 0;
+    char *log = NULL;
+    int registers = -1, shared = -1, local = -1;
+    snprintf(chain, sizeof chain, epilogue, type, tiles);
+    snprintf(source, sizeof source, kernel, chain, type, parameters);
+    mf_status status = mfi_jit_build(&cubin, &bytes, &log, arch, "matmul", source, options);
+    cr_expect_eq(status, MF_OK, "%s <%s, %s>: %s", arch, type, parameters, mf_error_message(status));
+    if (status == MF_OK) {
+        mfi_cubin_resources(cubin, bytes, "matmul", &registers, &shared, &local);
+        cr_expect_eq(local, 0, "%s <%s, %s>: %d bytes of local memory", arch, type, parameters, local);
+        const char *remark = log ? strstr(log, "warning") : NULL;
+        cr_expect(!remark, "%s <%s, %s>: %s", arch, type, parameters, remark ? remark : "");
+        cr_expect(log && strstr(log, " 0 bytes spill stores, 0 bytes spill loads"),
+                  "%s <%s, %s>: spills, or no report: %s", arch, type, parameters, log ? log : "");
+    }
+    mf_free(cubin);
+    mf_free(log);
+}
+
+/* OUT, BM, BN, STAGES, CLUSTER, PINGPONG, A_MN, B_MN, BUFFERS */
+Test(gemm_skeleton, sm90)
+{
+    static const struct {
+        const char *type;
+        int tiles;
+        const char *parameters;
+    } cases[] = {
+        {"bf16", 1, "mf::bf16, 128, 128, 4, 1, false, false, false, 2"},
+        {"bf16", 1, "mf::bf16, 128, 256, 3, 2, false, false, true, 4"},
+        {"f16", 1, "mf::f16, 256, 128, 3, 2, false, false, true, 4"},
+        {"bf16", 1, "mf::bf16, 128, 128, 5, 2, true, false, true, 4"},
+        {"bf16", 1, "mf::bf16, 128, 192, 4, 1, true, true, false, 3"},
+        {"f16", 0, "float, 128, 192, 4, 1, false, true, true, 2"},
+        {"bf16", 0, "mf::f16, 128, 256, 3, 1, false, false, false, 2"},
+    };
+    if (!have_nvrtc())
+        return;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_clean(kernel90, "sm_90a", cases[i].type, cases[i].tiles, cases[i].parameters);
+}
+
+/* OUT, STAGES, A_MN, B_MN, A_VECTOR, B_VECTOR, E_VECTOR */
+Test(gemm_skeleton, sm80)
+{
+    static const char *const architectures[] = {"sm_80", "sm_90a", "sm_100a"};
+    static const struct {
+        const char *type;
+        int tiles;
+        const char *parameters;
+    } cases[] = {
+        {"bf16", 1, "mf::bf16, 4, false, true, 8, 8, 8"},
+        {"f16", 0, "float, 3, true, false, 4, 2, 8"},
+        {"f16", 1, "mf::f16, 4, true, false, 1, 1, 1"},
+    };
+    if (!have_nvrtc())
+        return;
+    for (size_t a = 0; a < sizeof architectures / sizeof architectures[0]; a++)
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+            expect_clean(kernel80, architectures[a], cases[i].type, cases[i].tiles, cases[i].parameters);
+}
