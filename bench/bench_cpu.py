@@ -3,12 +3,11 @@
 import ctypes
 import json
 
+import mathfuse as mf
 import numpy as np
 import scipy.fft
 import scipy.linalg.blas
 from timing import cpu_us
-
-import mathfuse as mf
 
 
 def random(rng, *shape):
@@ -58,7 +57,11 @@ def linear_gelu(rng, m, n, k):
     plan.run(x, w, b, out=out)
     x8, w8, b8 = (a.astype(np.float64) for a in (x, w, b))
     times = cpu_us(
-        {"mathfuse": lambda: plan.run(x, w, b, out=out), **dict(bare_products(x, w)), "NumPy, unfused": lambda: gelu(x @ w + b)},
+        {
+            "mathfuse": lambda: plan.run(x, w, b, out=out),
+            **dict(bare_products(x, w)),
+            "NumPy, unfused": lambda: gelu(x @ w + b),
+        },
         rounds=15,
     )
     yield {"name": f"f32 {m}×{n}×{k} linear + gelu", "us": times, "error": relative(out, gelu(x8 @ w8 + b8)),

@@ -3,11 +3,10 @@
 import math
 
 import lt_peer
+import mathfuse as mf
 import torch
 import torch.nn.functional as F
 from timing import gpu_us, host_us
-
-import mathfuse as mf
 
 L2_BYTES = 64 << 20
 

@@ -27,7 +27,9 @@ def build():
     """The peer as a shared library; the cuBLASLt that torch loaded is the one it calls."""
     target = os.path.join(tempfile.mkdtemp(prefix="lt_direct"), "lt_direct.so")
     headers = [f"-I{f}" for f in folders("include")]
-    subprocess.run(["cc", "-std=c11", "-O2", "-shared", "-fPIC", *headers, str(HERE / "peers/lt_direct.c"), "-o", target], check=True)
+    subprocess.run(
+        ["cc", "-std=c11", "-O2", "-shared", "-fPIC", *headers, str(HERE / "peers/lt_direct.c"), "-o", target], check=True
+    )
     library = loaded("libcublasLt.so") or "libcublasLt.so"
     ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
     peer = ctypes.CDLL(target)

@@ -49,7 +49,9 @@ def gpu():
 def commit():
     here = os.path.dirname(os.path.abspath(__file__))
     found = os.environ.get("MATHFUSE_COMMIT") or output_of("git", "-C", here, "rev-parse", "--short=12", "HEAD")
-    dirty = output_of("git", "-C", here, "status", "--porcelain", "--untracked-files=no", "--", "../src", "../include", "../python")
+    dirty = output_of(
+        "git", "-C", here, "status", "--porcelain", "--untracked-files=no", "--", "../src", "../include", "../python"
+    )
     return f"{found} with changes" if dirty else found
 
 

@@ -40,7 +40,11 @@ def costs(rows):
     for row in rows:
         if row.get("kind") == "cost":
             yield ""
-            yield f"{row['name'][0].upper()}{row['name'][1:]}: " + ", ".join(f"{n} {us:.1f} µs" for n, us in row["us"].items()) + "."
+            yield (
+                f"{row['name'][0].upper()}{row['name'][1:]}: "
+                + ", ".join(f"{n} {us:.1f} µs" for n, us in row["us"].items())
+                + "."
+            )
 
 
 def figures():

@@ -7,6 +7,7 @@ import os
 import pathlib
 import time
 
+import mathfuse as mf
 import matplotlib
 import numpy as np
 import pywt
@@ -16,8 +17,6 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
-
-import mathfuse as mf
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

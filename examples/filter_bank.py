@@ -1,8 +1,7 @@
 """Filters many signals with several filters: transform, multiply, inverse, rectify, as one plan."""
 
-import numpy as np
-
 import mathfuse as mf
+import numpy as np
 
 
 @mf.fuse

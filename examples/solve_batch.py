@@ -1,8 +1,7 @@
 """Solves many small systems at once, some of them singular, and looks at which failed."""
 
-import numpy as np
-
 import mathfuse as mf
+import numpy as np
 
 
 def main():

@@ -10,11 +10,10 @@ import sys
 import threading
 import time
 
+import mathfuse as mf
 import ml_dtypes
 import numpy as np
 import pytest
-
-import mathfuse as mf
 
 HERE = pathlib.Path(__file__).parent
 _spec = importlib.util.spec_from_file_location("cases", HERE / "cases.py")

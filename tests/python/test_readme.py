@@ -1,14 +1,18 @@
-"""The README's code blocks run as they stand, the Python ones one after another, as a reader would."""
+"""The README's code blocks run as they stand, the Python ones one after another as a reader would; so do the examples."""
 
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import mathfuse as mf
+import pytest
 
-README = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+EXAMPLES = sorted(p.name for p in (ROOT / "examples").glob("*.py"))
 PACKAGE = pathlib.Path(mf.get_include()).parent
 
 
@@ -56,3 +60,22 @@ def test_cuda_blocks(tmp_path):
             source.write_text(f"#define __global__\n{indices}\n{block}")
             command = ["c++", "-std=c++17", "-fsyntax-only", "-I", mf.get_include(), "-x", "c++", str(source)]
         subprocess.run(command, check=True)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example(name, tmp_path):
+    result = subprocess.run([sys.executable, ROOT / "examples" / name], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+    if name == "demo.py":
+        assert (tmp_path / "out/demo.png").stat().st_size > 10_000
+        accuracy = float(re.search(r"accuracy ([\d.]+)%", result.stdout)[1])
+        assert accuracy > 95
+        errors = [float(e) for e in re.findall(r"\d\.\de-\d+", result.stdout)]
+        assert errors
+        assert max(errors) < 1e-5
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in (ROOT / "examples/c").glob("*.c")))
+def test_c_example(name, tmp_path):
+    assert "step 1" in compile_and_run((ROOT / "examples/c" / name).read_text(), tmp_path)
