@@ -3,6 +3,8 @@
 #include "gpu_harness.h"
 
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "loader.h"
 
@@ -215,6 +217,19 @@ static void shared(int step, bool gpu)
     provider->destroy(state);
 }
 
+/* CUDA does not survive a fork: the child is told so, sees no device, and does not hang. */
+static void forked(void)
+{
+    int outcome = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        bool told = mfi_context_make_current(context) == MF_E_STATE && strstr(mf_error_message(MF_E_STATE), "fork");
+        _exit(told && mfi_cuda_device_count() == 0 ? 0 : 1);
+    }
+    cr_assert(child > 0 && waitpid(child, &outcome, 0) == child);
+    cr_expect(WIFEXITED(outcome) && WEXITSTATUS(outcome) == 0, "the child ended with %d", outcome);
+}
+
 Test(gpu, streams)
 {
     bool gpu = open_context(MFI_MATMUL);
@@ -222,5 +237,7 @@ Test(gpu, streams)
         load_driver();
     for (size_t i = 0; i < MFI_COUNT(steps); i++)
         shared((int)i, gpu);
+    if (gpu)
+        forked();
     mf_context_free(context);
 }
