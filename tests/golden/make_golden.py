@@ -109,7 +109,10 @@ UNARY = {
     "arccosh": (when(lambda x: x >= 1, mpmath.acosh), NAN, NAN, INF, NAN),
     "arctanh": (
         lambda x: mpmath.atanh(x) if abs(x) < 1 else (math.copysign(INF, x) if abs(x) == 1 else NAN),
-        0.0, -0.0, NAN, NAN,
+        0.0,
+        -0.0,
+        NAN,
+        NAN,
     ),
     "erf": (mpmath.erf, 0.0, -0.0, 1.0, -1.0),
     "relu": (lambda x: x if x > 0 else 0.0, 0.0, 0.0, INF, 0.0),
@@ -159,11 +162,13 @@ def wrap_nan(f):
 def exact(f):
     """A binary operation on finite numbers as fractions; float arithmetic settles infinities, zeros and NaN."""
     float_rule = {"add": lambda x, y: x + y, "subtract": lambda x, y: x - y, "multiply": lambda x, y: x * y}[f]
+
     def apply(x, y):
         if all(math.isfinite(v) and v != 0 for v in (x, y)):
             value = float_rule(Fraction(x), Fraction(y))
             return value if value else 0.0
         return float_rule(x, y)
+
     return apply
 
 
@@ -305,16 +310,37 @@ def integer_ops(size):
         return {1: 1, -1: 1 if y % 2 == 0 else -1}.get(x, 0)
 
     one = {
-        "negative": lambda x: -x, "absolute": abs, "sign": lambda x: (x > 0) - (x < 0), "square": lambda x: x * x,
-        "relu": lambda x: max(x, 0), "floor": lambda x: x, "ceil": lambda x: x, "trunc": lambda x: x, "rint": lambda x: x,
-        "isnan": lambda x: 0, "isinf": lambda x: 0, "isfinite": lambda x: 1, "logical_not": lambda x: x == 0,
-        "conjugate": lambda x: x, "real": lambda x: x, "imag": lambda x: 0,
+        "negative": lambda x: -x,
+        "absolute": abs,
+        "sign": lambda x: (x > 0) - (x < 0),
+        "square": lambda x: x * x,
+        "relu": lambda x: max(x, 0),
+        "floor": lambda x: x,
+        "ceil": lambda x: x,
+        "trunc": lambda x: x,
+        "rint": lambda x: x,
+        "isnan": lambda x: 0,
+        "isinf": lambda x: 0,
+        "isfinite": lambda x: 1,
+        "logical_not": lambda x: x == 0,
+        "conjugate": lambda x: x,
+        "real": lambda x: x,
+        "imag": lambda x: 0,
     }
     two = {
-        "add": lambda x, y: x + y, "subtract": lambda x, y: x - y, "multiply": lambda x, y: x * y,
-        "floor_divide": lambda x, y: x // y if y else 0, "remainder": lambda x, y: x % y if y else 0, "power": ipow,
-        "maximum": max, "minimum": min, "fmax": max, "fmin": min, "bitwise_and": lambda x, y: x & y,
-        "bitwise_or": lambda x, y: x | y, "bitwise_xor": lambda x, y: x ^ y,
+        "add": lambda x, y: x + y,
+        "subtract": lambda x, y: x - y,
+        "multiply": lambda x, y: x * y,
+        "floor_divide": lambda x, y: x // y if y else 0,
+        "remainder": lambda x, y: x % y if y else 0,
+        "power": ipow,
+        "maximum": max,
+        "minimum": min,
+        "fmax": max,
+        "fmin": min,
+        "bitwise_and": lambda x, y: x & y,
+        "bitwise_or": lambda x, y: x | y,
+        "bitwise_xor": lambda x, y: x ^ y,
     }
     two.update(RELATIONS)
     three = {"fma": lambda x, y, z: x * y + z, "clip": lambda x, y, z: min(max(x, y), z), "where": TERNARY["where"]}
@@ -340,7 +366,17 @@ def binary_pool(kind):
     rng = random.Random(8)
     pairs = [(x, y) for x in special for y in special]
     top = 3e38 if kind == "f32" else 1.7e308
-    pairs += [(top, top), (top, 0.5), (top, -2.0), (1e-40, 3.0), (-7.25, 2.5), (7.25, -2.5), (1e6, 0.1), (-2.0, 5.0), (-2.0, -3.0)]
+    pairs += [
+        (top, top),
+        (top, 0.5),
+        (top, -2.0),
+        (1e-40, 3.0),
+        (-7.25, 2.5),
+        (7.25, -2.5),
+        (1e6, 0.1),
+        (-2.0, 5.0),
+        (-2.0, -3.0),
+    ]
     pairs += [(10.0, 2.0), (0.1, 30.0), (100.0, -3.5), (-100.0, -102.0), (1e-20, -1e-20), (5.0, 1e-30), (1.0000001, 1e7)]
     pairs += [(rng.uniform(-9, 9), rng.uniform(-9, 9)) for _ in range(16)]
     pairs += [(math.exp(rng.uniform(-20, 20)), rng.uniform(-3, 3)) for _ in range(8)]
@@ -363,8 +399,24 @@ def integer_pools(size):
     return edge, [(x, y) for x in edge for y in edge], triples
 
 
-COMPLEX = [0j, 1 + 0j, -1 + 0j, 1j, -1j, 3 - 4j, -0.5 + 0.25j, 1e-3 + 2e-3j, -7 + 1e-3j, 1e15 - 1e14j, 1e-15 + 1e-16j, 2.5 + 9j,
-           -20 + 3j, 40 - 40j, 0.7 + 0.7j, -3 - 0.1j]
+COMPLEX = [
+    0j,
+    1 + 0j,
+    -1 + 0j,
+    1j,
+    -1j,
+    3 - 4j,
+    -0.5 + 0.25j,
+    1e-3 + 2e-3j,
+    -7 + 1e-3j,
+    1e15 - 1e14j,
+    1e-15 + 1e-16j,
+    2.5 + 9j,
+    -20 + 3j,
+    40 - 40j,
+    0.7 + 0.7j,
+    -3 - 0.1j,
+]
 
 
 def complex_ops():
@@ -374,6 +426,7 @@ def complex_ops():
         def apply(x):
             y = f(mpmath.mpc(*x))
             return (y.real, y.imag)
+
         return apply
 
     def div(x, y):
@@ -383,15 +436,30 @@ def complex_ops():
 
     nonzero = lambda x: x != (0, 0)  # noqa: E731
     one = {
-        "negative": lambda x: (-x[0], -x[1]), "square": lambda x: mul(x, x), "conjugate": lambda x: (x[0], -x[1]),
-        "reciprocal": lambda x: div((mpf(1), mpf(0)), x), "sqrt": mp(mpmath.sqrt), "exp": mp(mpmath.exp), "log": mp(mpmath.log),
-        "absolute": lambda x: mpmath.sqrt(x[0] ** 2 + x[1] ** 2), "real": lambda x: x[0], "imag": lambda x: x[1],
-        "isnan": lambda x: False, "isinf": lambda x: False, "isfinite": lambda x: True, "logical_not": lambda x: not nonzero(x),
+        "negative": lambda x: (-x[0], -x[1]),
+        "square": lambda x: mul(x, x),
+        "conjugate": lambda x: (x[0], -x[1]),
+        "reciprocal": lambda x: div((mpf(1), mpf(0)), x),
+        "sqrt": mp(mpmath.sqrt),
+        "exp": mp(mpmath.exp),
+        "log": mp(mpmath.log),
+        "absolute": lambda x: mpmath.sqrt(x[0] ** 2 + x[1] ** 2),
+        "real": lambda x: x[0],
+        "imag": lambda x: x[1],
+        "isnan": lambda x: False,
+        "isinf": lambda x: False,
+        "isfinite": lambda x: True,
+        "logical_not": lambda x: not nonzero(x),
     }
     two = {
-        "add": lambda x, y: (x[0] + y[0], x[1] + y[1]), "subtract": lambda x, y: (x[0] - y[0], x[1] - y[1]),
-        "multiply": mul, "divide": div, "equal": lambda x, y: x == y, "not_equal": lambda x, y: x != y,
-        "logical_and": lambda x, y: nonzero(x) and nonzero(y), "logical_or": lambda x, y: nonzero(x) or nonzero(y),
+        "add": lambda x, y: (x[0] + y[0], x[1] + y[1]),
+        "subtract": lambda x, y: (x[0] - y[0], x[1] - y[1]),
+        "multiply": mul,
+        "divide": div,
+        "equal": lambda x, y: x == y,
+        "not_equal": lambda x, y: x != y,
+        "logical_and": lambda x, y: nonzero(x) and nonzero(y),
+        "logical_or": lambda x, y: nonzero(x) or nonzero(y),
         "logical_xor": lambda x, y: nonzero(x) != nonzero(y),
     }
     three = {"fma": lambda x, y, z: tuple(a + b for a, b in zip(mul(x, y), z)), "where": lambda x, y, z: y if nonzero(x) else z}
@@ -411,8 +479,9 @@ class Writer:
 
     def row(self, op, kind, arity, boolean, values):
         self.array(f"out_{op}_{kind}", values)
-        self.rows.append(f'    {{"{op}", MFI_{kind.upper()}, {arity}, {int(boolean)}, in_{kind}_{arity}, '
-                         f"out_{op}_{kind}, {len(values)}}},")
+        self.rows.append(
+            f'    {{"{op}", MFI_{kind.upper()}, {arity}, {int(boolean)}, in_{kind}_{arity}, out_{op}_{kind}, {len(values)}}},'
+        )
 
 
 def write_real(w, kind):
@@ -470,8 +539,10 @@ def main():
         write_integer(w, kind)
     for kind in ("c64", "c128"):
         write_complex(w, kind)
-    head = ["/* Written by make_golden.py: inputs and correctly rounded results of every operation, as bits. Complex values are",
-            " * pairs; NaN in a complex result means not compared. */"]
+    head = [
+        "/* Written by make_golden.py: inputs and correctly rounded results of every operation, as bits. Complex values are",
+        " * pairs; NaN in a complex result means not compared. */",
+    ]
     tail = ["static const golden goldens[] = {"] + w.rows + ["};"]
     Path(__file__).with_name("op_values.h").write_text("\n".join(head + w.arrays + tail) + "\n")
 
