@@ -1,18 +1,19 @@
-/* The part of the CUDA driver that host code uses, through the loader, so that no vendor header leaves loader.c, jit.c and providers/. */
+/* The part of the CUDA driver that host code uses, through the loader, so that no vendor header leaves loader.c, jit.c
+ * and providers/. */
 #ifndef MFI_CUDA_API_H
 #define MFI_CUDA_API_H
 
 #include "provider.h"
 
 /* cuda.c. All need MFI_LIB_CUDA; each fails with MF_E_CUDA naming the CUDA error, or MF_E_MISSING. */
-int mfi_cuda_device_count(void);                                   /* 0 without a driver; never fails */
-mf_status mfi_cuda_open(void **cu_context, int device);            /* retains the primary context */
+int mfi_cuda_device_count(void);                        /* 0 without a driver; never fails */
+mf_status mfi_cuda_open(void **cu_context, int device); /* retains the primary context */
 void mfi_cuda_close(int device);
 mf_status mfi_cuda_set_current(void *cu_context);
-mf_status mfi_cuda_caps(mfi_caps *caps, int device);               /* fills the device part from attributes */
+mf_status mfi_cuda_caps(mfi_caps *caps, int device); /* fills the device part from attributes */
 mf_status mfi_cuda_alloc(void **out, size_t bytes);
 void mfi_cuda_release(void *memory);
-mf_status mfi_cuda_copy(void *dst, const void *src, size_t bytes);  /* any direction, synchronous */
+mf_status mfi_cuda_copy(void *dst, const void *src, size_t bytes); /* any direction, synchronous */
 mf_status mfi_cuda_copy_async(void *dst, const void *src, size_t bytes, void *stream);
 mf_status mfi_cuda_zero_async(void *dst, size_t bytes, void *stream);
 mf_status mfi_cuda_synchronize(void);
@@ -20,8 +21,9 @@ bool mfi_cuda_capturing(void *stream);
 mf_status mfi_cuda_module_load(void **module, void **function, const void *cubin, const char *name);
 void mfi_cuda_module_unload(void *module);
 mf_status mfi_cuda_function_attribute(int *out, void *function, int attribute);
-mf_status mfi_cuda_function_shared(void *function, size_t bytes);  /* raises the dynamic shared memory limit */
-mf_status mfi_cuda_launch(void *function, const int grid[3], const int block[3], size_t shared, void *stream, void **args);
-bool mfi_cuda_forked(void);                                        /* this process forked after CUDA was opened */
+mf_status mfi_cuda_function_shared(void *function, size_t bytes); /* raises the dynamic shared memory limit */
+mf_status mfi_cuda_launch(void *function, const int grid[3], const int block[3], size_t shared, void *stream,
+                          void **args);
+bool mfi_cuda_forked(void); /* this process forked after CUDA was opened */
 
 #endif
