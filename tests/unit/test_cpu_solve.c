@@ -178,7 +178,7 @@ Test(cpu_solve, random_systems)
 
 Test(cpu_solve, mapping_boundaries)
 {
-    static const int64_t orders[] = {31, 32, 33, 48, 49, 64, 65, 127, 161};
+    static const int64_t orders[] = {31, 32, 33, 64, 65, 127, 128, 129, 161};
     for (size_t i = 0; i < MFI_COUNT(orders); i++)
         for (int solver = 0; solver < MFI_SOLVER_COUNT; solver++) {
             solve_case t = {(mfi_solver)solver, MF_F64, MF_F64, 0, PLAIN, 2, orders[i], 1};
@@ -225,6 +225,7 @@ Test(cpu_solve, one_bad_matrix_does_not_stop_the_batch)
             for (size_t d = 0; d < MFI_COUNT(dtypes); d++) {
                 check_mixed(providers[i], (mfi_solver)solver, dtypes[d], 3);
                 check_mixed(providers[i], (mfi_solver)solver, dtypes[d], 70);
+                check_mixed(providers[i], (mfi_solver)solver, dtypes[d], 130);
             }
 }
 

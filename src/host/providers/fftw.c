@@ -50,6 +50,14 @@ static fftw_function symbol(bool f64, const char *name)
     return (fftw_function){mfi_library_symbol(f64 ? MFI_LIB_FFTW : MFI_LIB_FFTWF, full)};
 }
 
+/* In-place plans of strided lines are slow without measuring: such lines go through scratch, laid out as in memory but
+ * without gaps. */
+static void packed_layout(const mfi_line_geometry *g, int64_t count, int64_t *stride, int64_t *dist)
+{
+    *stride = g->in_dist == 1 ? count : 1;
+    *dist = g->in_dist == 1 ? 1 : g->n;
+}
+
 /* FFTW_ESTIMATE never touches the arrays, so addresses of the right kind do. */
 static void *make_plan(const fftw_lines *f, int64_t count, bool aligned)
 {
@@ -58,7 +66,13 @@ static void *make_plan(const fftw_lines *f, int64_t count, bool aligned)
     fftw_dim loop = {(ptrdiff_t)count, (ptrdiff_t)g->in_dist, (ptrdiff_t)g->out_dist};
     unsigned flags = FFTW_ESTIMATE | (aligned ? 0 : FFTW_UNALIGNED);
     _Alignas(64) static char somewhere[2][64];
-    void *in = somewhere[0], *out = g->in_place ? somewhere[0] : somewhere[1];
+    void *in = somewhere[0], *out = somewhere[1];
+    if (g->in_place) {
+        int64_t stride, dist;
+        packed_layout(g, count, &stride, &dist);
+        dim.os = (ptrdiff_t)stride;
+        loop.os = (ptrdiff_t)dist;
+    }
     if (g->kind == MF_RFFT || g->kind == MF_IRFFT)
         return f->plan.plan_real(1, &dim, 1, &loop, in, out, flags);
     return f->plan.plan_dft(1, &dim, 1, &loop, in, out, g->kind == MF_FFT ? FFTW_FORWARD : FFTW_BACKWARD, flags);
@@ -132,25 +146,39 @@ static mf_status plan_lines(void **out, const mfi_line_geometry *g)
     return MF_OK;
 }
 
-static size_t no_scratch(const void *plan)
+static size_t lines_scratch(const void *plan)
 {
-    (void)plan;
-    return 0;
+    const mfi_line_geometry *g = &((const fftw_lines *)plan)->g;
+    return g->in_place ? (size_t)(g->n * g->count) * (g->f64 ? 16 : 8) : 0;
+}
+
+/* Lines from gapless scratch to their place: rows of neighbours, or lines as a whole. */
+static void put_back(const mfi_line_geometry *g, char *out, const char *from, int64_t count)
+{
+    size_t size = g->f64 ? 16 : 8;
+    if (g->in_dist != 1) {
+        memcpy(out, from, (size_t)(g->n * count) * size);
+        return;
+    }
+    for (int64_t j = 0; j < g->n; j++)
+        memcpy(out + j * g->out_stride * (int64_t)size, from + j * count * (int64_t)size, (size_t)count * size);
 }
 
 static mf_status run_lines(void *plan, void *in, void *out, int64_t count, void *scratch)
 {
-    (void)scratch;
     fftw_lines *f = plan;
-    bool aligned = ((uintptr_t)in | (uintptr_t)out) % PLAN_ALIGNMENT == 0;
+    void *to = f->g.in_place ? scratch : out;
+    bool aligned = ((uintptr_t)in | (uintptr_t)to) % PLAN_ALIGNMENT == 0;
     void *library_plan = get_plan(f, count, aligned);
     if (!library_plan)
         return MF_E_LIBRARY;
-    f->execute.execute(library_plan, in, out);
+    f->execute.execute(library_plan, in, to);
+    if (f->g.in_place)
+        put_back(&f->g, out, scratch, count);
     return MF_OK;
 }
 
-static const mfi_fft_engine engine = {"fftw", false, plan_lines, no_scratch, run_lines, free_lines};
+static const mfi_fft_engine engine = {"fftw", false, plan_lines, lines_scratch, run_lines, free_lines};
 
 static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {

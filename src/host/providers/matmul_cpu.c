@@ -7,8 +7,8 @@ enum {
     LOOPS_FLOPS = 8192,         /* m n k up to which a library call costs more than it saves */
     SMALL_FLOPS = 64 * 64 * 64, /* m n k up to which libraries stay on the calling thread */
     GROUP_BYTES = 64 << 10,     /* of products of a batch that go through the chain together */
-    PANEL_BYTES = 4 << 20,      /* of a product that threads share */
-    MIN_PANEL = 256             /* rows; with fewer, repacking the right operand shows */
+    PANEL_BYTES = 8 << 20,      /* of a product that threads share */
+    MIN_PANEL = 512             /* rows; with fewer, repacking the right operand shows */
 };
 
 typedef struct matmul_state {
