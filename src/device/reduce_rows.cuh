@@ -120,17 +120,14 @@ template <template <int> class Chain, int V, class S, class A, int NR, int ND> s
             }
     }
 
-    template <int P> MF_DEVICE void sweep()
+    // FULL: the thread has all its ITEMS vectors of a cached row.
+    template <int P, bool FULL> MF_DEVICE void sweep()
     {
-        constexpr int span = (S::items - 1) * S::lanes;
         I first = begin + lane;
         if constexpr (S::cached) {
-            if (first + span < end)
-                visit<P, true>(first);
-            else
-                visit<P, false>(first);
+            visit<P, FULL>(first);
         } else {
-            for (; first + span < end; first += S::items * S::lanes)
+            for (; first + (S::items - 1) * S::lanes < end; first += S::items * S::lanes)
                 visit<P, true>(first);
             if (first < end)
                 visit<P, false>(first);
@@ -144,11 +141,11 @@ template <template <int> class Chain, int V, class S, class A, int NR, int ND> s
             p.c[d] = 0;
     }
 
-    template <int P> MF_DEVICE void run()
+    template <int P, bool FULL> MF_DEVICE void run()
     {
         if constexpr (P == chain::phases) {
             if constexpr (chain::stores_points)
-                sweep<P>();
+                sweep<P, FULL>();
             at_row_start();
             if (valid && lane == 0 && split == 0)
                 chain::finish_row(a, p, r);
@@ -160,7 +157,7 @@ template <template <int> class Chain, int V, class S, class A, int NR, int ND> s
                 combine_partials<S> combine = {across, work, a.points, a.splits, row, lane};
                 chain::across(phase<P>(), r, combine);
             } else {
-                sweep<P>();
+                sweep<P, FULL>();
                 chain::across(phase<P>(), r, across);
             }
             if constexpr (P == S::split) {
@@ -170,7 +167,7 @@ template <template <int> class Chain, int V, class S, class A, int NR, int ND> s
             } else {
                 at_row_start();
                 chain::derive(phase<P>(), a, p, r);
-                run<P + 1>();
+                run<P + 1, FULL>();
             }
         }
     }
@@ -179,7 +176,7 @@ template <template <int> class Chain, int V, class S, class A, int NR, int ND> s
 // NR row dims. In a launch of a split reduction, consecutive blocks share rows.
 template <template <int> class Chain, int V, class S, int NR, int ND, class A> MF_DEVICE void reduce(const A &a)
 {
-    __shared__ alignas(16) unsigned char scratch[S::scratch];
+    __shared__ __align__(16) unsigned char scratch[S::scratch];
     typedef typename Chain<V>::index I;
     constexpr bool shares = S::split >= 0 && (S::split < Chain<V>::phases || Chain<V>::stores_points);
     int thread = (int)threadIdx.x;
@@ -192,7 +189,12 @@ template <template <int> class Chain, int V, class S, int NR, int ND, class A> M
     reduce_kernel<Chain, V, S, A, NR, ND> k = {a,   scratch, {}, (I)begin, (I)end, row, split,
                                                S::columns ? thread / S::rows : thread % S::lanes, valid, {}, {}};
     unravel<0, NR, 1>(a, (I)row, k.p);
-    k.template run<0>();
+    // One straight line of code for rows that fill the block's registers: what two phases compute alike is computed once.
+    // Barriers are inside, so all threads of the block take the same way.
+    if (S::cached && k.end == (I)S::items * S::lanes)
+        k.template run<0, true>();
+    else
+        k.template run<0, false>();
 }
 
 } // namespace mf
