@@ -140,7 +140,7 @@ static void check_small(const configuration &c, tally &total)
                 const variant &v = c.by[b_mn][e];
                 if (!v.kernel)
                     continue;
-                operands o(s, v.f16, v.a_mn, b_mn, v.out_size, 1, true);
+                operands o(s, v.f16, v.a_mn, b_mn, v.out_size, 1, true, v.alignment);
                 reference_products<<<1024, 256>>>(o.products, o.a[0], o.b[0], v.f16, s, v.a_mn ? 1 : o.lda,
                                                   v.a_mn ? o.lda : 1, b_mn ? 1 : o.ldb, b_mn ? o.ldb : 1);
                 check(c, v, e, o, total);

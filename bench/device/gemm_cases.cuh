@@ -3,6 +3,7 @@
 #ifndef MATHFUSE_BENCH_GEMM_CASES_CUH
 #define MATHFUSE_BENCH_GEMM_CASES_CUH
 
+#include "device/gemm_sm80.cuh"
 #include "device/gemm_sm90.cuh"
 
 #include <cublasLt.h>
@@ -94,6 +95,8 @@ struct variant {
     const void *kernel = nullptr;
     int bytes, bm, bn, cluster, box_a, box_b, out_size;
     bool f16, a_mn, b_mn;
+    int alignment = 8; // in elements, of every base and stride
+    bool sm80 = false; // the mma.sync kernel
 };
 
 template <class C, class E> static variant variant_of()
@@ -141,6 +144,33 @@ template <class T, class OUT, bool A_MN, bool PINGPONG> static configuration che
     return c;
 }
 
+template <class C, class E> static variant variant80_of(int alignment)
+{
+    variant v;
+    v.kernel = (const void *)mf::gemm80_kernel<C, E>;
+    v.bytes = C::BYTES;
+    v.bm = C::BM, v.bn = C::BN, v.cluster = 1;
+    v.box_a = v.box_b = 0;
+    v.out_size = sizeof(typename C::OUT);
+    v.f16 = mf::same<typename C::T, mf::f16>, v.a_mn = C::A_MN, v.b_mn = C::B_MN;
+    v.alignment = alignment;
+    v.sm80 = true;
+    return v;
+}
+
+template <class T, class OUT, int STAGES, bool A_MN, int ALIGNMENT> static configuration checked80(const char *name)
+{
+    constexpr int E = ALIGNMENT == 8 ? 8 : 1;
+    typedef mf::gemm80_config<T, OUT, STAGES, A_MN, false, ALIGNMENT, ALIGNMENT, E> K;
+    typedef mf::gemm80_config<T, OUT, STAGES, A_MN, true, ALIGNMENT, ALIGNMENT, E> MN;
+    configuration c{name, false, {}};
+    c.by[0][BARE] = variant80_of<K, bare>(ALIGNMENT);
+    c.by[0][ROW_SCALE] = variant80_of<K, row_scale>(ALIGNMENT);
+    c.by[1][BIAS_GELU] = variant80_of<MN, bias_gelu>(ALIGNMENT);
+    c.by[1][BIAS_SILU_RESIDUAL] = variant80_of<MN, bias_silu_residual<T>>(ALIGNMENT);
+    return c;
+}
+
 static std::vector<configuration> configurations()
 {
     return {
@@ -149,6 +179,7 @@ static std::vector<configuration> configurations()
         timed<128, 256, 4, 2, false, 2>("coop 128x256 s4 c2"),
         timed<128, 256, 3, 2, false, 4>("coop 128x256 s3 c2 b4"),
         timed<256, 128, 4, 2, false, 2>("coop 256x128 s4 c2"),
+        timed<256, 128, 3, 2, false, 4>("coop 256x128 s3 c2 b4"),
         timed<128, 128, 5, 1, true, 4>("ping 128x128 s5"),
         timed<128, 128, 5, 2, true, 4>("ping 128x128 s5 c2"),
         timed<128, 192, 4, 1, true, 4>("ping 128x192 s4"),
@@ -156,6 +187,10 @@ static std::vector<configuration> configurations()
         checked<mf::bf16, mf::bf16, true, true>("bf16 (k,m) ping"),
         checked<mf::bf16, float, false, true>("bf16 to f32 ping"),
         checked<mf::f16, float, true, false>("f16 (k,m) to f32"),
+        checked80<mf::bf16, mf::bf16, 4, false, 8>("mma bf16"),
+        checked80<mf::f16, mf::f16, 3, true, 4>("mma f16 (k,m) by 4"),
+        checked80<mf::bf16, float, 4, false, 2>("mma bf16 to f32 by 2"),
+        checked80<mf::f16, mf::f16, 4, true, 1>("mma f16 (k,m) by 1"),
     };
 }
 
@@ -282,35 +317,44 @@ struct operands {
     vectors v;
     float *products;
 
-    operands(shape shape_, bool f16_, bool a_mn_, bool b_mn_, int out_size, int sets, bool pad)
+    // `alignment`: what every base and leading dimension is a multiple of, and of no more, when padded.
+    operands(shape shape_, bool f16_, bool a_mn_, bool b_mn_, int out_size, int sets, bool pad, int alignment = 8)
         : f16(f16_), a_mn(a_mn_), b_mn(b_mn_), s(shape_)
     {
-        lda = padded(a_mn ? s.m : s.k) + (pad ? 8 : 0), ldb = padded(b_mn ? s.n : s.k) + (pad ? 16 : 0);
-        ldd = padded(s.n) + (pad ? 8 : 0), ldt = padded(s.n) + (pad ? 24 : 0);
+        i64 shift = alignment % 8;
+        lda = padded(a_mn ? s.m : s.k) + (pad ? 8 + shift : 0), ldb = padded(b_mn ? s.n : s.k) + (pad ? 16 + shift : 0);
+        ldd = padded(s.n) + (pad ? 8 + shift : 0), ldt = padded(s.n) + (pad ? 24 + shift : 0);
         i64 a_rows = a_mn ? s.k : s.m, b_rows = b_mn ? s.k : s.n;
         for (int i = 0; i < sets; i++) {
-            a.push_back((u16 *)device_bytes(a_rows * lda * 2));
-            b.push_back((u16 *)device_bytes(b_rows * ldb * 2));
-            t.push_back((u16 *)device_bytes(s.m * ldt * 2));
-            d.push_back(device_bytes(s.m * ldd * out_size));
+            a.push_back((u16 *)own(a_rows * lda * 2) + shift);
+            b.push_back((u16 *)own(b_rows * ldb * 2) + shift);
+            t.push_back((u16 *)own(s.m * ldt * 2) + shift);
+            d.push_back((char *)own(s.m * ldd * out_size) + shift * out_size);
             fill<<<1024, 256>>>(a[i], f16, a_rows, a_mn ? s.m : s.k, lda, 1 + 10 * i);
             fill<<<1024, 256>>>(b[i], f16, b_rows, b_mn ? s.n : s.k, ldb, 2 + 10 * i);
             fill<<<1024, 256>>>(t[i], f16, s.m, s.n, ldt, 3 + 10 * i);
         }
-        u16 *bias = (u16 *)device_bytes(s.n * 2);
-        float *scale = (float *)device_bytes(s.m * 4);
+        u16 *bias = (u16 *)own(s.n * 2);
+        float *scale = (float *)own(s.m * 4);
         fill<<<64, 256>>>(bias, false, 1, s.n, s.n, 4);
         fill_floats<<<64, 256>>>(scale, s.m, 5);
         v = vectors{scale, (const mf::bf16 *)bias};
-        products = (float *)device_bytes(s.m * s.n * 4);
+        products = (float *)own(s.m * s.n * 4);
         CHECK(cudaDeviceSynchronize());
     }
     operands(const operands &) = delete;
     ~operands()
     {
-        for (size_t i = 0; i < a.size(); i++)
-            cudaFree(a[i]), cudaFree(b[i]), cudaFree(t[i]), cudaFree(d[i]);
-        cudaFree((void *)v.bias), cudaFree((void *)v.row_scale), cudaFree(products);
+        for (void *p : owned)
+            cudaFree(p);
+    }
+
+  private:
+    std::vector<void *> owned;
+    void *own(size_t bytes)
+    {
+        owned.push_back(device_bytes(bytes));
+        return owned.back();
     }
 };
 

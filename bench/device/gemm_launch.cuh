@@ -29,12 +29,50 @@ static mf::tensor_map map_of(CUtensorMapDataType type, int size, void *base, i64
 
 struct launcher {
     const variant &v;
-    mf::gemm90_args<bare> args;       // the epilogues here share one `args`
+    mf::gemm90_args<bare> args; // the epilogues here share one `args`
+    mf::gemm80_args<bare> args80;
     std::vector<mf::tensor_map> maps; // four per set
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};
 
     launcher(const variant &variant_, const operands &o) : v(variant_)
+    {
+        if (v.sm80)
+            set_up80(o);
+        else
+            set_up90(o);
+    }
+    launcher(const launcher &) = delete;
+
+    void set_up80(const operands &o)
+    {
+        const shape &s = o.s;
+        args80 = {o.a[0],
+                  o.b[0],
+                  o.t[0],
+                  o.d[0],
+                  o.a_mn ? 1 : o.lda,
+                  o.a_mn ? o.lda : 1,
+                  o.b_mn ? 1 : o.ldb,
+                  o.b_mn ? o.ldb : 1,
+                  o.ldd,
+                  1,
+                  o.ldt,
+                  1,
+                  (i32)s.m,
+                  (i32)s.n,
+                  (i32)s.k,
+                  (i32)((s.m + v.bm - 1) / v.bm),
+                  (i32)((s.n + v.bn - 1) / v.bn),
+                  8,
+                  o.v};
+        CHECK(cudaFuncSetAttribute(v.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, v.bytes));
+        config.gridDim = dim3(args80.tiles_m * args80.tiles_n);
+        config.blockDim = dim3(mf::GEMM80_THREADS);
+        config.dynamicSmemBytes = v.bytes;
+    }
+
+    void set_up90(const operands &o)
     {
         const shape &s = o.s;
         CUtensorMapDataType type = o.f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
@@ -51,7 +89,6 @@ struct launcher {
         args.epilogue = o.v;
         size_grid();
     }
-    launcher(const launcher &) = delete;
 
     void size_grid()
     {
@@ -76,7 +113,9 @@ struct launcher {
 
     void run(int set)
     {
-        void *params[5] = {&maps[4 * set], &maps[4 * set + 1], &maps[4 * set + 2], &maps[4 * set + 3], &args};
+        void *params[5] = {&args80};
+        for (int i = 0; i < 4 && !v.sm80; i++)
+            params[i] = &maps[4 * set + i], params[4] = &args;
         CHECK(cudaLaunchKernelExC(&config, v.kernel, params));
     }
 };
