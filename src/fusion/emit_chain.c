@@ -304,6 +304,18 @@ static bool in_phase(const mfi_instr *in, int phase)
     return in->kind == MFI_REDUCE && in->level == phase + 1;
 }
 
+/* What a REDUCE takes in: truth for any and all, else the operand in the reduction's type. */
+static void reduced_value(emitter *e, const mfi_instr *in)
+{
+    bool logical = in->reduce == MF_ANY || in->reduce == MF_ALL, same = e->p->chain.instr[in->a].ctype == in->ctype;
+    if (!same && logical)
+        mfi_text_add(e->out, "mf::cast<mf::b8>(");
+    else if (!same)
+        mfi_text_add(e->out, "mf::convert<%s>(", mfi_emit_ctype((mfi_ctype)in->ctype));
+    value(e, in->a);
+    mfi_text_add(e->out, same ? "" : ")");
+}
+
 static void phase_functions(emitter *e, int phase)
 {
     const mfi_chain *c = &e->p->chain;
@@ -321,7 +333,7 @@ static void phase_functions(emitter *e, int phase)
     for (int i = 0; i < c->count; i++)
         if (in_phase(&c->instr[i], phase)) {
             mfi_text_add(e->out, "        r.v%d = mf::%s::combine(r.v%d, ", i, reduce_names[c->instr[i].reduce], i);
-            value(e, c->instr[i].a);
+            reduced_value(e, &c->instr[i]);
             mfi_text_add(e->out, ");\n");
         }
     mfi_text_add(e->out,

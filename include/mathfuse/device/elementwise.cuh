@@ -162,13 +162,7 @@ MF_DEVICE double reciprocal_1_2(double d)
     return 1.0 / d;
 }
 
-// The largest finite number of the type, negative: x limited to it times 0 is 0 where -inf would give NaN.
-template <class T> MF_DEVICE T above_minus_inf(T x)
-{
-    return m_max(x, same<T, double> ? T(-1.7976931348623157e308) : T(-3.4028234663852886e38f));
-}
-
-// 1 / (1 + exp(-x)), given e = exp(-|x|): no overflow, no cancellation.
+// 1 / (1 + exp(-x)), given e = exp(-|x|): no overflow, no cancellation. At -inf, x times this is NaN, as the formulas say.
 template <class T> MF_DEVICE T logistic(bool negative, T e)
 {
     T r = reciprocal_1_2(T(1) + e);
@@ -182,7 +176,7 @@ template <class T> MF_DEVICE T m_sigmoid(T x)
 
 template <class T> MF_DEVICE T m_silu(T x)
 {
-    return above_minus_inf(x) * m_sigmoid(x);
+    return x * m_sigmoid(x);
 }
 
 // 2^x for x <= 0, subnormal results included.
@@ -204,9 +198,9 @@ MF_DEVICE double exp2_negative(double x)
 // x/2 (1 + tanh u) is x / (1 + exp(-2u)); with log2(e) in the polynomial that is one ex2, and the lower tail keeps its digits.
 template <class T> MF_DEVICE T m_gelu(T x)
 {
-    const T c1 = T(2.302208198438352), c3 = T(0.1029432397226686); // 2 sqrt(2/pi) log2(e), and 0.044715 times that
+    const T c1 = T(2.30220819814432488913), c3 = T(0.10294323958002348741); // 2 sqrt(2/pi) log2(e), and 0.044715 times that
     T u = m_fabs(x) * m_fma(x * x, c3, c1);
-    return above_minus_inf(x) * logistic(x < 0, exp2_negative(-u));
+    return x * logistic(x < 0, exp2_negative(-u));
 }
 
 MF_DEVICE float normal_cdf(float x)
@@ -228,7 +222,7 @@ MF_DEVICE double normal_cdf(double x)
 
 template <class T> MF_DEVICE T m_gelu_erf(T x)
 {
-    return above_minus_inf(x) * normal_cdf(x);
+    return x * normal_cdf(x);
 }
 
 template <class T> MF_DEVICE T m_softplus(T x)
@@ -342,12 +336,6 @@ template <class T> MF_DEVICE i32 m_cisfinite(cplx<T> x)
     return m_isfinite(x.re) && m_isfinite(x.im);
 }
 
-MF_DEVICE c64 m_cdiv(c64 x, c64 y)
-{
-    double a = x.re, b = x.im, c = y.re, d = y.im, s = c * c + d * d;
-    return c64{(float)((a * c + b * d) / s), (float)((b * c - a * d) / s)};
-}
-
 // Smith's method.
 MF_DEVICE c128 m_cdiv(c128 x, c128 y)
 {
@@ -359,6 +347,12 @@ MF_DEVICE c128 m_cdiv(c128 x, c128 y)
     }
     double r = y.re / y.im, s = 1 / (y.im + y.re * r);
     return c128{(x.re * r + x.im) * s, (x.im * r - x.re) * s};
+}
+
+MF_DEVICE c64 m_cdiv(c64 x, c64 y)
+{
+    c128 q = m_cdiv(c128{x.re, x.im}, c128{y.re, y.im});
+    return c64{(float)q.re, (float)q.im};
 }
 
 template <class T> MF_DEVICE cplx<T> m_crecip(cplx<T> x)

@@ -236,10 +236,30 @@ MF_DEVICE float round_to_odd(double x)
     return float_of((bits_of(nearest) - (larger ? 1u : 0u)) | (inexact ? 1u : 0u));
 }
 
-// C's conversions; real to complex has no imaginary part, complex to real drops it.
+// The same for integers: bits that no narrow float can tell apart are folded into one, so that a double holds the rest.
+MF_DEVICE float round_to_odd(i64 x)
+{
+    u64 magnitude = x < 0 ? 0 - (u64)x : (u64)x;
+    u64 folded = magnitude >> 40 ? magnitude >> 24 << 24 | (u64)((magnitude & 0xffffff) != 0) << 24 : magnitude;
+    return round_to_odd(x < 0 ? -(double)folded : (double)folded);
+}
+
+// A real number as an integer: NaN is 0, what is out of range the nearest that is in.
+template <class T, class S> MF_DEVICE T to_integer(S x)
+{
+    constexpr T largest = (T)(sizeof(T) == 4 ? 0x7fffffffll : 0x7fffffffffffffffll);
+    constexpr S bound = sizeof(T) == 4 ? S(2147483648.0) : S(9223372036854775808.0);
+    return x != x ? 0 : x <= -bound ? -largest - 1 : x >= bound ? largest : (T)x;
+}
+
+// Real to complex has no imaginary part, complex to real drops it; integers wrap into narrower ones.
 template <class T, class S> MF_DEVICE T convert(S x)
 {
-    if constexpr (is_complex<T> && is_complex<S>)
+    if constexpr (is_integer<T> && is_real<S>)
+        return to_integer<T>(x);
+    else if constexpr (is_integer<T> && is_complex<S>)
+        return to_integer<T>(x.re);
+    else if constexpr (is_complex<T> && is_complex<S>)
         return T{(real_t<T>)x.re, (real_t<T>)x.im};
     else if constexpr (is_complex<T>)
         return T{(real_t<T>)x, real_t<T>(0)};
@@ -350,6 +370,8 @@ template <class T, bool SATURATE = false, class S> MF_DEVICE T narrow(S x)
         return b8{(u8)(x != S(0))};
     else if constexpr (is_small_float<T> && same<S, float>)
         return rounding<T, SATURATE>::of(x);
+    else if constexpr (is_small_float<T> && same<S, i64>)
+        return rounding<T, SATURATE>::of(round_to_odd(x));
     else if constexpr (is_small_float<T>)
         return rounding<T, SATURATE>::of(round_to_odd(convert<double>(x)));
     else

@@ -44,6 +44,7 @@ static bool bid_map(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     mfi_problem copy = *p;
     mfi_layout l;
     mfi_layout_choose(&l, &copy, c);
+    MF_REFUSE_UNLESS(l.launches <= MAX_LAUNCHES, SIZE, "%d reductions of reductions", copy.chain.phases);
     int64_t largest = 0;
     for (int k = 0; k < l.launches; k++)
         largest = mfi_max64(largest, mfi_layout_grid(&l, &copy, k));
@@ -88,7 +89,6 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     MF_REFUSE_UNLESS(chain_defined(&p->chain), DTYPE, "an operation is not defined for its dtype");
     MF_REFUSE_UNLESS(mfi_words_needed(p) <= MFI_MAX_WORDS, RANK, "%d operands of %d dims exceed a kernel's arguments",
                      p->chain.operands, p->ndim);
-    MF_REFUSE_UNLESS(p->chain.phases < MAX_LAUNCHES, SIZE, "%d reductions of reductions", p->chain.phases);
     return p->anchor == MFI_MAP ? bid_map(p, c, bid) : bid_matmul(p, c, bid);
 }
 
