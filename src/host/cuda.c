@@ -228,7 +228,7 @@ mf_status mfi_cuda_alloc(void **out, size_t bytes)
         return check(result, call);
     }
     MF_TRY(check(result, "cuMemAlloc"));
-    *out = (void *)(uintptr_t)memory;
+    memcpy(out, &memory, sizeof memory);
     return MF_OK;
 }
 

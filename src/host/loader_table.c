@@ -6,7 +6,7 @@ static const char *const driver_directories[] = {"", NULL};
 #define CUDA_DIRECTORIES(component)                                                                                    \
     (const char *const[])                                                                                              \
     {                                                                                                                  \
-        "nvidia/cu13/lib", "nvidia/" component "/lib", "", "lib64", "lib", "targets/x86_64-linux/lib", NULL            \
+        "nvidia/cu13/lib", component, "", "lib64", "lib", "targets/x86_64-linux/lib", NULL                             \
     }
 #define CUDA_INSTALL(wheel, package)                                                                                   \
     "pip install nvidia-" wheel " (CUDA 13) or nvidia-" wheel "-cu12, or NVIDIA's apt package " package
@@ -57,7 +57,7 @@ const mfi_library_spec mfi_library_specs[MFI_LIB_COUNT] = {
                        .variable = "MATHFUSE_NVRTC",
                        .symbol = "nvrtcVersion",
                        .install = CUDA_INSTALL("cuda-nvrtc", "cuda-nvrtc-13-0"),
-                       .subdirectories = CUDA_DIRECTORIES("cuda_nvrtc"),
+                       .subdirectories = CUDA_DIRECTORIES("nvidia/cuda_nvrtc/lib"),
                        .cuda = true,
                        .candidates = {{"libnvrtc.so.13", 13, false}, {"libnvrtc.so.12", 12, false}},
                        .dependencies = {{"libnvrtc-builtins.so.13.*", "cuda_nvrtc", 13},
@@ -66,14 +66,14 @@ const mfi_library_spec mfi_library_specs[MFI_LIB_COUNT] = {
                           .variable = "MATHFUSE_CUBLASLT",
                           .symbol = "cublasLtMatmul",
                           .install = CUDA_INSTALL("cublas", "libcublas-13-0"),
-                          .subdirectories = CUDA_DIRECTORIES("cublas"),
+                          .subdirectories = CUDA_DIRECTORIES("nvidia/cublas/lib"),
                           .cuda = true,
                           .candidates = {{"libcublasLt.so.13", 13, false}, {"libcublasLt.so.12", 12, false}}},
     [MFI_LIB_CUBLAS] = {.name = "cuBLAS",
                         .variable = "MATHFUSE_CUBLAS",
                         .symbol = "cublasCreate_v2",
                         .install = CUDA_INSTALL("cublas", "libcublas-13-0"),
-                        .subdirectories = CUDA_DIRECTORIES("cublas"),
+                        .subdirectories = CUDA_DIRECTORIES("nvidia/cublas/lib"),
                         .cuda = true,
                         .candidates = {{"libcublas.so.13", 13, false}, {"libcublas.so.12", 12, false}},
                         .dependencies = {{"libcublasLt.so.13", "cublas", 13}, {"libcublasLt.so.12", "cublas", 12}}},
@@ -81,14 +81,14 @@ const mfi_library_spec mfi_library_specs[MFI_LIB_COUNT] = {
                        .variable = "MATHFUSE_CUFFT",
                        .symbol = "cufftMakePlanMany64",
                        .install = CUDA_INSTALL("cufft", "libcufft-13-0"),
-                       .subdirectories = CUDA_DIRECTORIES("cufft"),
+                       .subdirectories = CUDA_DIRECTORIES("nvidia/cufft/lib"),
                        .cuda = true,
                        .candidates = {{"libcufft.so.12", 13, false}, {"libcufft.so.11", 12, false}}},
     [MFI_LIB_CUSOLVER] = {.name = "cuSOLVER",
                           .variable = "MATHFUSE_CUSOLVER",
                           .symbol = "cusolverDnXpotrf",
                           .install = CUDA_INSTALL("cusolver", "libcusolver-13-0"),
-                          .subdirectories = CUDA_DIRECTORIES("cusolver"),
+                          .subdirectories = CUDA_DIRECTORIES("nvidia/cusolver/lib"),
                           .cuda = true,
                           .candidates = {{"libcusolver.so.12", 13, false}, {"libcusolver.so.11", 12, false}},
                           .dependencies = {{"libnvJitLink.so.13", "nvjitlink", 13},
@@ -102,7 +102,7 @@ const mfi_library_spec mfi_library_specs[MFI_LIB_COUNT] = {
                            .variable = "MATHFUSE_NVJITLINK",
                            .symbol = "nvJitLinkVersion",
                            .install = CUDA_INSTALL("nvjitlink", "libnvjitlink-13-0"),
-                           .subdirectories = CUDA_DIRECTORIES("nvjitlink"),
+                           .subdirectories = CUDA_DIRECTORIES("nvidia/nvjitlink/lib"),
                            .cuda = true,
                            .candidates = {{"libnvJitLink.so.13", 13, false}, {"libnvJitLink.so.12", 12, false}}},
 };

@@ -186,6 +186,9 @@ Test(cuda_query, matmul_epilogues)
     expect_kernel(&p, "cublasLtMatmul GELU_BIAS");
     p = biased(MF_OP_RELU); /* keeps NaN where that was measured */
     expect_kernel(&p, "cublasLtMatmul RELU_BIAS");
+    p.u.matmul.a.strides[0] = K + 1;
+    expect(&p, MFI_R_NAN_EPILOGUE, "relu with rows of odd length");
+    p = biased(MF_OP_RELU);
     mfi_caps other = caps_of(80, "sm_80");
     expect_from(&mfi_provider_cublaslt, &p, &other, MFI_R_NAN_EPILOGUE, "relu on sm_80");
     other = caps_of(90, "sm_90a");

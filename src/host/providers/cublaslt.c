@@ -249,16 +249,21 @@ static bool vectors(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
 /* ---- known bugs, by the version that runs; a fix is entered once it is known ---- */
 
 /* RELU gives 0 for NaN in some of the library's kernels. Where that was measured, cublaslt_run.c picks among the
- * others. */
-static bool relu_keeps_nan(const mfi_caps *c)
+ * others, which in 16 bits take rows and addresses aligned to 16 bytes only. */
+static bool relu_keeps_nan(mfi_lt_spec *s, const mfi_caps *c)
 {
-    return c->sm == 90 && c->version[MFI_LIB_CUBLASLT] == 130100;
+    bool aligned = true;
+    for (int i = 0; i < 4; i++)
+        if (matrices(s, i))
+            aligned = aligned && matrices(s, i)->ld * element(matrices(s, i)->view) % 16 == 0 &&
+                      matrices(s, i)->alignment >= 16;
+    return c->sm == 90 && c->version[MFI_LIB_CUBLASLT] == 130100 && (aligned || element(s->left.view) > 2);
 }
 
-static bool known_bugs(const mfi_lt_spec *s, const mfi_caps *c, mfi_bid *bid)
+static bool known_bugs(mfi_lt_spec *s, const mfi_caps *c, mfi_bid *bid)
 {
     int64_t version = c->version[MFI_LIB_CUBLASLT];
-    MF_REFUSE_UNLESS(s->epilogue.activation != MFI_LT_RELU || relu_keeps_nan(c), NAN_EPILOGUE,
+    MF_REFUSE_UNLESS(s->epilogue.activation != MFI_LT_RELU || relu_keeps_nan(s, c), NAN_EPILOGUE,
                      "its RELU may turn NaN into 0 (cuBLAS %lld, %s)", (long long)version, c->arch);
     MF_REFUSE_UNLESS(s->epilogue.bias < 0 || (s->rows != 1 && s->columns != 1) || version >= 120804, KNOWN_BUG,
                      "a bias with m or n = 1 is wrong before cuBLAS 12.8.4; this is %lld", (long long)version);

@@ -178,8 +178,10 @@ static mf_status describe(state *s)
     MF_TRY(describe_layout(s->lt, &s->d, &p->d, p->batch));
     if (p->c.view)
         MF_TRY(describe_layout(s->lt, &s->c, &p->c, p->batch));
-    /* The heuristic reads the bias's alignment off its address: any address aligned as the query demanded will do. */
-    return describe_operation(s, &s->desc, s->bias ? (const void *)(uintptr_t)16 : NULL);
+    /* The heuristic reads the bias's alignment off its address: this one is aligned as the query demands, not better.
+     */
+    static const _Alignas(32) char somewhere[32];
+    return describe_operation(s, &s->desc, s->bias ? somewhere + 16 : NULL);
 }
 
 /* ---- algorithms ---- */

@@ -238,7 +238,7 @@ bool mfi_cufft_describe(mfi_cufft_spec *f, const mfi_problem *p, mfi_bid *bid)
     *f = (mfi_cufft_spec){.f64 = fft->f64, .scale = {fft->scale, 0}, .in = &fft->in};
     f->in_dtype = fft->kind == MF_RFFT ? real_dtype : complex_dtype;
     f->out_dtype = fft->kind == MF_IRFFT ? real_dtype : complex_dtype;
-    if (!match_chain(f, p, bid))
+    if (!match_chain(f, p, bid) || !f->out)
         return false;
     set_shapes(f, p);
     bool cut = false;

@@ -143,7 +143,7 @@ mf_status mfi_solver_handles_get(mfi_solver_handles **out, mfi_solver_library *l
         h = h->next;
     if (!h) {
         status = new_handles(&h, lib, stream);
-        if (status == MF_OK) {
+        if (status == MF_OK && h) {
             h->next = lib->handles;
             lib->handles = h;
         }
