@@ -28,10 +28,16 @@ M_INLINE double m_from_bits(uint64_t bits)
     return x;
 }
 
-M_INLINE double m_limit(double x, double lo, double hi) /* NaN stays */
+M_INLINE double m_limit(double x, double lo, double hi) /* NaN stays; in this form it is two instructions */
 {
-    x = x < lo ? lo : x;
-    return x > hi ? hi : x;
+    x = lo > x ? lo : x;
+    return hi < x ? hi : x;
+}
+
+M_INLINE float m_narrow_limit(float x, float lo, float hi)
+{
+    x = lo > x ? lo : x;
+    return hi < x ? hi : x;
 }
 
 /* 2^n for |n| < 1023, from n + M_SHIFTER. */
@@ -40,29 +46,31 @@ M_INLINE double m_power2(double shifted)
     return m_from_bits((m_bits(shifted) << 52) + 0x3ff0000000000000u);
 }
 
-/* e^r - 1 for |r| <= ln(2)/2. */
-M_INLINE double m_expm1_small(double r)
+/* 2^f - 1 for |f| <= 1/2, in pairs: short chains keep the units busy. */
+M_INLINE double m_exp2m1_small(double f)
 {
-    double p = 0.00019899390183679232;
-    p = p * r + 0.0013941213100006334;
-    p = p * r + 0.008333298344023092;
-    p = p * r + 0.04166635163844457;
-    p = p * r + 0.1666666671931248;
-    p = p * r + 0.5000000047401394;
-    p = p * r + 1.0;
-    return p * r;
+    double square = f * f;
+    double low = 0.6931471880441807 + 0.24022650760723566 * f, middle = 0.05550357028060032 + 0.009618082482680665 * f;
+    double high = 0.0013390909304169672 + 0.0001545320271879925 * f;
+    return (low + square * (middle + square * high)) * f;
 }
 
-M_INLINE double m_wide_expm1(double x) /* |x| <= 700 */
+/* 2^x for |x| <= 1020. A NaN from f32 has nothing in the low bits that n is added from, and stays NaN. */
+M_INLINE double m_wide_exp2(double x)
 {
-    double shifted = x * (1 / M_LN2) + M_SHIFTER, n = shifted - M_SHIFTER, scale = m_power2(shifted);
-    return copysign(m_expm1_small(x - n * M_LN2) * scale + (scale - 1), x);
+    double shifted = x + M_SHIFTER, f = x - (shifted - M_SHIFTER);
+    return m_from_bits(m_bits(1 + m_exp2m1_small(f)) + (m_bits(shifted) << 52));
 }
 
 M_INLINE double m_wide_exp(double x) /* |x| <= 700 */
 {
-    double shifted = x * (1 / M_LN2) + M_SHIFTER, n = shifted - M_SHIFTER, scale = m_power2(shifted);
-    return m_expm1_small(x - n * M_LN2) * scale + scale;
+    return m_wide_exp2(x * (1 / M_LN2));
+}
+
+M_INLINE double m_wide_expm1(double x) /* |x| <= 700 */
+{
+    double y = x * (1 / M_LN2), shifted = y + M_SHIFTER, scale = m_power2(shifted);
+    return copysign(m_exp2m1_small(y - (shifted - M_SHIFTER)) * scale + (scale - 1), x);
 }
 
 /* log(u), where u = 1 + x was rounded and x is exact near 0; for log itself x = u - 1. */
@@ -181,18 +189,17 @@ M_INLINE double m_wide_turn(double r, double shifted, uint64_t quarter)
 
 M_INLINE float m_exp_f32(float x)
 {
-    return (float)m_wide_exp(m_limit(x, -150, 130));
+    return (float)m_wide_exp(m_narrow_limit(x, -150, 130));
 }
 
 M_INLINE float m_exp2_f32(float x)
 {
-    double t = m_limit(x, -200, 200), shifted = t + M_SHIFTER, scale = m_power2(shifted);
-    return (float)(m_expm1_small((t - (shifted - M_SHIFTER)) * M_LN2) * scale + scale);
+    return (float)m_wide_exp2(m_narrow_limit(x, -200, 200));
 }
 
 M_INLINE float m_expm1_f32(float x)
 {
-    return (float)m_wide_expm1(m_limit(x, -150, 130));
+    return (float)m_wide_expm1(m_narrow_limit(x, -150, 130));
 }
 
 M_INLINE float m_log_f32(float x)
@@ -224,19 +231,19 @@ M_INLINE float m_logaddexp_f32(float x, float y)
 
 M_INLINE float m_sinh_f32(float x)
 {
-    double e = m_wide_expm1(m_limit(fabs((double)x), 0, 100));
+    double e = m_wide_expm1(m_narrow_limit(fabsf(x), 0, 100));
     return (float)copysign(0.5 * (e + e / (e + 1)), x);
 }
 
 M_INLINE float m_cosh_f32(float x)
 {
-    double e = m_wide_exp(m_limit(fabs((double)x), 0, 100));
+    double e = m_wide_exp(m_narrow_limit(fabsf(x), 0, 100));
     return (float)(0.5 * (e + 1 / e));
 }
 
 M_INLINE float m_tanh_f32(float x)
 {
-    double e = m_wide_expm1(m_limit(2 * (double)x, -60, 60));
+    double e = m_wide_expm1(2 * (double)m_narrow_limit(x, -30, 30));
     return (float)(e / (e + 2));
 }
 
@@ -281,27 +288,28 @@ M_INLINE float m_erf_f32(float x)
 /* At -inf the definitions of silu and both gelus are 0 * inf: NaN. */
 M_INLINE float m_sigmoid_f32(float x)
 {
-    return (float)(1 / (1 + m_wide_exp(m_limit(-(double)x, -700, 700))));
+    return (float)(1 / (1 + m_wide_exp(-m_narrow_limit(x, -200, 200))));
 }
 
 M_INLINE float m_silu_f32(float x)
 {
-    double y = x / (1 + m_wide_exp(m_limit(-(double)x, -700, 700)));
-    return (float)(x == -INFINITY ? NAN : y);
+    double y = x / (1 + m_wide_exp(-m_narrow_limit(x, -200, 200)));
+    return x == -INFINITY ? NAN : (float)y;
 }
 
 M_INLINE float m_gelu_f32(float x)
 {
-    double t = x, twice = (t + 0.044715 * (t * t * t)) * -1.5957691216057307118; /* -2 sqrt(2/pi) */
-    double y = t / (1 + m_wide_exp(m_limit(twice, -700, 700)));
-    return (float)(x == -INFINITY ? NAN : y);
+    /* -2 sqrt(2/pi) log2(e), and that times 0.044715; beyond |x| = 20 exp's argument counts no more */
+    double t = m_narrow_limit(x, -20, 20), y = t * (-2.3022081981443248 - 0.1029432395800235 * (t * t));
+    double z = x / (1 + m_wide_exp2(y));
+    return x == -INFINITY ? NAN : (float)z;
 }
 
 M_INLINE float m_gelu_erf_f32(float x)
 {
     double half = 0.5 * m_wide_erfc(fabs((double)x) * 0.70710678118654752440);
     double y = x * (x < 0 ? half : 1 - half);
-    return (float)(x == -INFINITY ? NAN : y);
+    return x == -INFINITY ? NAN : (float)y;
 }
 
 M_INLINE float m_softplus_f32(float x)
