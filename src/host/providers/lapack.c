@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { SMALL_ORDER = 48 };     /* up to that order the loops are faster on a batch: libraries contend for locks */
+enum { SMALL_ORDER = 128 };    /* up to that order the loops are faster on a batch: libraries contend for locks */
 enum { THREADED_ORDER = 256 }; /* from that order on the library's own threads share a matrix */
 
 /* LAPACK takes everything by address; lengths of character arguments come last. */
