@@ -40,7 +40,8 @@ static void check(const matmul_case *t, const mfi_provider *provider)
     as[nd - 2] = ds[nd - 2] = t->m, as[nd - 1] = bs[nd - 2] = t->k, bs[nd - 1] = ds[nd - 1] = t->n;
     array a = array_new(0, t->a, nd, as, t->layout), out = array_new(2, t->out, nd, ds, t->layout);
     array b = t->share_b ? array_new(1, t->b, 2, bs + nd - 2, t->layout) : array_new(1, t->b, nd, bs, t->layout);
-    array bias = array_new(3, mfi_ctype_dtype(t->acc), 1, &t->n, t->layout), rest = array_new(4, t->out, nd, ds, t->layout);
+    array bias = array_new(3, mfi_ctype_dtype(t->acc), 1, &t->n, t->layout),
+          rest = array_new(4, t->out, nd, ds, t->layout);
     array *inputs[] = {&a, &b, &bias, &rest};
     void *slots[] = {a.memory, b.memory, out.memory, bias.memory, rest.memory};
     mfi_problem *p = mfi_calloc(1, sizeof *p);
@@ -67,7 +68,7 @@ static void check(const matmul_case *t, const mfi_provider *provider)
     }
     keep(&out);
     if (run_problem(provider, p, slots)) {
-        for (int64_t i = 0; i < out.count; i += out.count > 100000 ? 31 : 1) {
+        for (int64_t i = 0; i<out.count; i += out.count> 100000 ? 31 : 1) {
             number e = expected(t, &a, &b, &bias, &rest, i), v = get_at(&out, i);
             cr_assert(cabs(e - v) <= tolerance(t) * (1 + cabs(e)),
                       "%s %s x %s -> %s, batch %d, %lldx%lldx%lld layout %d chain %d: element %lld is %g, not %g",
