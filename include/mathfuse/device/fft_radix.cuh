@@ -1,0 +1,328 @@
+// What fft.cuh is built from: roots of unity, butterflies held in registers, and how a length is split into radices.
+// Compiles with NVRTC, nvcc and a host C++17 compiler.
+#ifndef MATHFUSE_DEVICE_FFT_RADIX_CUH
+#define MATHFUSE_DEVICE_FFT_RADIX_CUH
+
+#include "mathfuse/device/types.cuh"
+
+#if defined(__CUDACC__)
+#define MF_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define MF_HOST_DEVICE inline
+#endif
+
+namespace mf
+{
+namespace fft
+{
+
+constexpr int forward = -1, inverse = 1; // the sign of the exponent; neither direction scales
+
+// A number that the compiler knows.
+template <int I> struct fixed {
+    static constexpr int value = I;
+    constexpr MF_HOST_DEVICE operator int() const { return I; }
+};
+
+// f(fixed<0>), f(fixed<1>), ... f(fixed<N - 1>): a loop whose index can be a template argument.
+template <int N, int I = 0, class F> MF_DEVICE void each(F &&f)
+{
+    if constexpr (I < N) {
+        f(fixed<I>{});
+        each<N, I + 1>(f);
+    }
+}
+
+// ---- roots of unity ----
+
+struct turn {
+    double c, s;
+};
+
+// 2 pi a / n, brought into the first octant: the angle is pi p / (4 n), then swapped and negated as the flags say.
+struct octant {
+    i64 p;
+    bool swap, negate_c, negate_s;
+};
+
+constexpr MF_HOST_DEVICE octant octant_of(i64 a, i64 n)
+{
+    octant o = {8 * (a % n), false, false, false};
+    if (o.p > 4 * n) {
+        o.p = 8 * n - o.p;
+        o.negate_s = true;
+    }
+    if (o.p > 2 * n) {
+        o.p = 4 * n - o.p;
+        o.negate_c = true;
+    }
+    if (o.p > n) {
+        o.p = 2 * n - o.p;
+        o.swap = true;
+    }
+    return o;
+}
+
+constexpr MF_HOST_DEVICE turn in_full(octant o, double c, double s)
+{
+    double x = o.swap ? s : c, y = o.swap ? c : s;
+    return turn{o.negate_c ? -x : x, o.negate_s ? -y : y};
+}
+
+constexpr double quarter_pi = 0.78539816339744830962;
+
+// Cosine and sine of 2 pi a / n when the compiler knows a and n: the series, to the last place of a double.
+constexpr MF_HOST_DEVICE turn turn_at(i64 a, i64 n)
+{
+    octant o = octant_of(a, n);
+    double x = quarter_pi * (double)o.p / (double)n, c = 0, s = 0, term = 1;
+    constexpr int last = 22;
+    double terms[last + 1] = {};
+    for (int i = 0; i <= last; i++) {
+        terms[i] = term;
+        term = term * x / (i + 1);
+    }
+    for (int i = last / 2; i >= 0; i--) // the small ones first
+        c += i % 2 ? -terms[2 * i] : terms[2 * i];
+    for (int i = last / 2 - 1; i >= 0; i--)
+        s += i % 2 ? -terms[2 * i + 1] : terms[2 * i + 1];
+    return in_full(o, c, s);
+}
+
+// The same at run time, for tables: exact reduction, then the double-precision functions.
+MF_HOST_DEVICE turn turn_of(i64 a, i64 n)
+{
+    octant o = octant_of(a, n);
+    double x = quarter_pi * (double)o.p / (double)n;
+    return in_full(o, ::cos(x), ::sin(x));
+}
+
+// ---- complex products ----
+
+template <int DIR, class T> MF_DEVICE cplx<T> times_root(cplx<T> x, cplx<T> w) // w is a forward root
+{
+    if constexpr (DIR == forward)
+        return cplx<T>{x.re * w.re - x.im * w.im, x.re * w.im + x.im * w.re};
+    else
+        return cplx<T>{x.re * w.re + x.im * w.im, x.im * w.re - x.re * w.im};
+}
+
+// x e^(DIR 2 pi i A / N)
+template <int DIR, int A, int N, class T> MF_DEVICE cplx<T> times_fixed(cplx<T> x)
+{
+    constexpr int a = A % N;
+    if constexpr (a == 0) {
+        return x;
+    } else if constexpr (2 * a == N) {
+        return -x;
+    } else if constexpr (4 * a == N || 4 * a == 3 * N) {
+        if constexpr ((4 * a == N) == (DIR == forward))
+            return cplx<T>{x.im, -x.re};
+        else
+            return cplx<T>{-x.im, x.re};
+    } else {
+        constexpr turn w = turn_at(a, N);
+        constexpr T c = (T)w.c, s = (T)(DIR * w.s);
+        return cplx<T>{x.re * c - x.im * s, x.re * s + x.im * c};
+    }
+}
+
+// ---- butterflies: v becomes its transform, in natural order ----
+
+constexpr int first_factor(int n)
+{
+    if (n % 4 == 0 && n > 4)
+        return 4;
+    for (int p = 2; p * p <= n; p++)
+        if (n % p == 0)
+            return n == 4 ? 4 : p;
+    return n;
+}
+
+template <int DIR, int R, class T> MF_DEVICE void butterfly(cplx<T> (&v)[R]);
+
+template <int DIR, class T> MF_DEVICE void butterfly_4(cplx<T> (&v)[4])
+{
+    cplx<T> a = v[0] + v[2], b = v[0] - v[2], c = v[1] + v[3], d = times_fixed<DIR, 1, 4>(v[1] - v[3]);
+    v[0] = a + c;
+    v[1] = b + d;
+    v[2] = a - c;
+    v[3] = b - d;
+}
+
+// Odd primes: sums and differences of opposite elements give real products only.
+template <int DIR, int R, class T> MF_DEVICE void butterfly_prime(cplx<T> (&v)[R])
+{
+    constexpr int H = (R - 1) / 2;
+    cplx<T> sum[H], difference[H], first = v[0];
+    each<H>([&](auto j) {
+        sum[j] = v[j + 1] + v[R - 1 - j];
+        difference[j] = v[j + 1] - v[R - 1 - j];
+        v[0] = v[0] + sum[j];
+    });
+    each<H>([&](auto k) {
+        cplx<T> even = first, odd = {T(0), T(0)};
+        each<H>([&](auto j) {
+            constexpr turn w = turn_at((i64)(decltype(k)::value + 1) * (decltype(j)::value + 1), R);
+            constexpr T c = (T)w.c, s = (T)(DIR * w.s);
+            even = cplx<T>{even.re + c * sum[j].re, even.im + c * sum[j].im};
+            odd = cplx<T>{odd.re + s * difference[j].re, odd.im + s * difference[j].im};
+        });
+        v[k + 1] = cplx<T>{even.re - odd.im, even.im + odd.re};
+        v[R - 1 - k] = cplx<T>{even.re + odd.im, even.im - odd.re};
+    });
+}
+
+// R = A B: A-point transforms of the elements that lie B apart, roots, B-point transforms.
+template <int DIR, int A, int B, class T> MF_DEVICE void butterfly_composite(cplx<T> (&v)[A * B])
+{
+    cplx<T> y[A * B];
+    each<B>([&](auto n) {
+        cplx<T> u[A];
+        each<A>([&](auto k) { u[k] = v[k * B + n]; });
+        butterfly<DIR, A>(u);
+        each<A>([&](auto k) { y[k * B + n] = times_fixed<DIR, decltype(n)::value *decltype(k)::value, A * B>(u[k]); });
+    });
+    each<A>([&](auto k) {
+        cplx<T> u[B];
+        each<B>([&](auto n) { u[n] = y[k * B + n]; });
+        butterfly<DIR, B>(u);
+        each<B>([&](auto n) { v[k + A * n] = u[n]; });
+    });
+}
+
+template <int DIR, int R, class T> MF_DEVICE void butterfly(cplx<T> (&v)[R])
+{
+    constexpr int A = first_factor(R);
+    if constexpr (R == 2) {
+        cplx<T> a = v[0];
+        v[0] = a + v[1];
+        v[1] = a - v[1];
+    } else if constexpr (R == 4) {
+        butterfly_4<DIR>(v);
+    } else if constexpr (R > 4 && A == R) {
+        butterfly_prime<DIR, R>(v);
+    } else if constexpr (R == 3) {
+        butterfly_prime<DIR, 3>(v);
+    } else if constexpr (R > 1) {
+        butterfly_composite<DIR, A, R / A>(v);
+    }
+}
+
+// ---- lengths ----
+
+constexpr int max_radix = 32, largest_prime = 13;
+
+constexpr bool is_power_of_2(int n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+constexpr bool is_smooth(int n)
+{
+    for (int p = 2; p <= largest_prime; p++)
+        while (n % p == 0)
+            n /= p;
+    return n == 1;
+}
+
+constexpr int log2_of(int n)
+{
+    int bits = 0;
+    for (; n > 1; n /= 2)
+        bits++;
+    return bits;
+}
+
+// The length whose passes are run: n, or for a large prime factor the power of two of a circular convolution.
+constexpr int work_length(int n)
+{
+    int m = 1;
+    while (m < 2 * n - 1)
+        m *= 2;
+    return is_smooth(n) ? n : m;
+}
+
+struct radix_list {
+    int count, radix[14];
+    bool exact; // every radix divides the elements of a thread
+};
+
+constexpr int largest_divisor(int n, int limit, int of)
+{
+    for (int d = limit; d > 1; d--)
+        if (n % d == 0 && (of == 0 || of % d == 0))
+            return d;
+    return 1;
+}
+
+// Powers of two: as few passes as E allows, of nearly equal radices, the larger ones first.
+constexpr radix_list power_of_2_radices(int n, int e)
+{
+    int bits = log2_of(n), most = log2_of(e), passes = (bits + most - 1) / (most > 0 ? most : 1);
+    radix_list list = {passes > 0 ? passes : 1, {1}, true};
+    for (int i = 0, left = bits; i < passes; i++) {
+        int b = (left + passes - i - 1) / (passes - i);
+        list.radix[i] = 1 << b;
+        left -= b;
+    }
+    return list;
+}
+
+// Other lengths: divisors of E, then what remains, in the middle, where threads may be idle at no other cost.
+constexpr radix_list smooth_radices(int n, int e)
+{
+    radix_list list = {0, {}, true};
+    int rest = n, d = 1;
+    while ((d = largest_divisor(rest, e, e)) > 1) {
+        list.radix[list.count++] = d;
+        rest /= d;
+    }
+    while (rest > 1) {
+        d = largest_divisor(rest, 16, 0);
+        int at = list.count > 0 ? 1 : 0;
+        for (int i = list.count; i > at; i--)
+            list.radix[i] = list.radix[i - 1];
+        list.radix[at] = d;
+        list.count++;
+        list.exact = false;
+        rest /= d;
+    }
+    return list;
+}
+
+constexpr radix_list radices_of(int n, int e)
+{
+    return is_power_of_2(n) && is_power_of_2(e) ? power_of_2_radices(n, e) : smooth_radices(n, e);
+}
+
+// Elements a thread holds by default. Powers of two: measured or derived for occupancy; others: few exact passes.
+constexpr int default_elements(int n, bool wide)
+{
+    if (is_power_of_2(n)) {
+        if (n <= 8)
+            return n;
+        if (n <= 64 || n == 512)
+            return n == 16 ? 4 : 8;
+        return n < 8192 ? 16 : n == 8192 && wide ? 16 : 32;
+    }
+    int best = n, best_cost = 1 << 30;
+    for (int e = 2; e <= (wide ? 16 : 32); e++) {
+        if (n % e != 0 || n / e > 1024)
+            continue;
+        radix_list list = smooth_radices(n, e);
+        int off = e > 12 ? e - 12 : 12 - e;
+        int ends = (e % list.radix[0] != 0) + (e % list.radix[list.count - 1] != 0);
+        int cost = 12 * (list.count + ends) + (list.exact ? 0 : 4) + off;
+        if (cost < best_cost) {
+            best_cost = cost;
+            best = e;
+        }
+    }
+    return best;
+}
+
+} // namespace fft
+} // namespace mf
+
+#endif
