@@ -35,9 +35,10 @@ template <class I, int ND> struct point {
     I c[ND];
 };
 
-// Index n along dims [FIRST, FIRST + COUNT), the last one in steps of V. 32-bit division by multiplication: the low half
-// of the divisor is the magic number, the high half the shift; valid below 2^31.
-template <int FIRST, int COUNT, int V, class A, class I, int ND> MF_DEVICE void unravel(const A &a, I n, point<I, ND> &p)
+// Index n along dims [FIRST, FIRST + COUNT), the last one in steps of V. 32-bit division by multiplication: the low
+// half of the divisor is the magic number, the high half the shift; valid below 2^31.
+template <int FIRST, int COUNT, int V, class A, class I, int ND>
+MF_DEVICE void unravel(const A &a, I n, point<I, ND> &p)
 {
     if constexpr (COUNT > 0) {
         constexpr int last = FIRST + COUNT - 1;

@@ -27,7 +27,8 @@ template <class ACC> MF_DEVICE ACC multiply_add(ACC x, ACC y, ACC z)
 
 // 256 threads compute 64 x 64 results, 4 x 4 each, in steps of 16 along k. A_K, B_K: consecutive threads load along k
 // (where that is the contiguous dim), else along the rows of a, the columns of b.
-template <template <int> class Chain, class TA, class TB, class ACC, int ND, bool A_K, bool B_K, int AA, int AB, class A>
+template <template <int> class Chain, class TA, class TB, class ACC, int ND, bool A_K, bool B_K, int AA, int AB,
+          class A>
 MF_DEVICE void gemm_simple(const A &a)
 {
     constexpr int TILE = 64, STEP = 16, PAD = 1;
@@ -78,25 +79,25 @@ MF_DEVICE void gemm_simple(const A &a)
             MF_UNROLL
             for (int i = 0; i < 4; i++)
                 MF_UNROLL
-                for (int j = 0; j < 4; j++)
-                    sum[i][j] = multiply_add(x[i], y[j], sum[i][j]);
+            for (int j = 0; j < 4; j++)
+                sum[i][j] = multiply_add(x[i], y[j], sum[i][j]);
         }
         __syncthreads();
     }
     MF_UNROLL
     for (int i = 0; i < 4; i++)
         MF_UNROLL
-        for (int j = 0; j < 4; j++) {
-            i64 row = m0 + ty + 16 * i, column = n0 + tx + 16 * j;
-            if (row >= m || column >= n)
-                continue;
-            typename chain::inputs in;
-            p.c[ND - 2] = (I)row;
-            p.c[ND - 1] = (I)column;
-            in.acc = sum[i][j];
-            chain::template load<0, true>(a.chain, p, in);
-            chain::finish(a.chain, p, in, typename chain::row{});
-        }
+    for (int j = 0; j < 4; j++) {
+        i64 row = m0 + ty + 16 * i, column = n0 + tx + 16 * j;
+        if (row >= m || column >= n)
+            continue;
+        typename chain::inputs in;
+        p.c[ND - 2] = (I)row;
+        p.c[ND - 1] = (I)column;
+        in.acc = sum[i][j];
+        chain::template load<0, true>(a.chain, p, in);
+        chain::finish(a.chain, p, in, typename chain::row{});
+    }
 }
 
 } // namespace mf

@@ -9,7 +9,8 @@ namespace mf
 
 // Blocks of THREADS x U vectors of V points; all loads of a thread are in flight before its first store. TAIL: the
 // number of points is no multiple of V, and the last block does the rest one by one.
-template <template <int> class Chain, int ND, int V, int THREADS, int U, bool TAIL, class A> MF_DEVICE void map(const A &a)
+template <template <int> class Chain, int ND, int V, int THREADS, int U, bool TAIL, class A>
+MF_DEVICE void map(const A &a)
 {
     typedef typename Chain<V>::index I;
     I vectors = (I)(a.points / V), first = (I)blockIdx.x * (THREADS * U) + (I)threadIdx.x;
@@ -45,8 +46,8 @@ template <template <int> class Chain, int ND, int V, int THREADS, int U, bool TA
     }
 }
 
-// For operands whose neighbouring elements lie along dim D instead of the last: blocks take 64 x 64 tiles of the two, so
-// that the lines they fetch are used up while they are in the first-level cache. 256 threads.
+// For operands whose neighbouring elements lie along dim D instead of the last: blocks take 64 x 64 tiles of the two,
+// so that the lines they fetch are used up while they are in the first-level cache. 256 threads.
 template <template <int> class Chain, int ND, int D, class A> MF_DEVICE void map_tiles(const A &a)
 {
     typedef Chain<1> chain;

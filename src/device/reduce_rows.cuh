@@ -1,9 +1,10 @@
 // Kernels of chains with reductions over the domain's last dims: what differs only in those dims is a row.
 //
 // LANES threads share a row. Neighbouring threads take neighbouring vectors of it, or, with COLUMNS, neighbouring rows
-// (for memory that is contiguous across rows). A row of at most LANES * ITEMS vectors is read once and kept in registers
-// through all phases (CACHED); longer ones are swept once a phase. SPLIT >= 0: several blocks share a row; launch k
-// combines the partial results of launches before it, and either leaves those of phase k or, the last, finishes.
+// (for memory that is contiguous across rows). A row of at most LANES * ITEMS vectors is read once and kept in
+// registers through all phases (CACHED); longer ones are swept once a phase. SPLIT >= 0: several blocks share a row;
+// launch k combines the partial results of launches before it, and either leaves those of phase k or, the last,
+// finishes.
 #ifndef MF_DEVICE_REDUCE_ROWS_CUH
 #define MF_DEVICE_REDUCE_ROWS_CUH
 
@@ -186,11 +187,11 @@ template <template <int> class Chain, int V, class S, int NR, int ND, class A> M
     bool valid = row < a.points;
     row = valid ? row : a.points - 1;
     i64 begin = shares ? split * a.chunk : 0, end = shares && begin + a.chunk < a.columns ? begin + a.chunk : a.columns;
-    reduce_kernel<Chain, V, S, A, NR, ND> k = {a,   scratch, {}, (I)begin, (I)end, row, split,
-                                               S::columns ? thread / S::rows : thread % S::lanes, valid, {}, {}};
+    reduce_kernel<Chain, V, S, A, NR, ND> k = {
+        a, scratch, {}, (I)begin, (I)end, row, split, S::columns ? thread / S::rows : thread % S::lanes, valid, {}, {}};
     unravel<0, NR, 1>(a, (I)row, k.p);
-    // One straight line of code for rows that fill the block's registers: what two phases compute alike is computed once.
-    // Barriers are inside, so all threads of the block take the same way.
+    // One straight line of code for rows that fill the block's registers: what two phases compute alike is computed
+    // once. Barriers are inside, so all threads of the block take the same way.
     if (S::cached && k.end == (I)S::items * S::lanes)
         k.template run<0, true>();
     else

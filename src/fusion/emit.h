@@ -8,7 +8,7 @@ typedef enum mfi_skeleton { MFI_SK_MAP, MFI_SK_TILES, MFI_SK_REDUCE, MFI_SK_GEMM
 
 /* The compile-time side of a kernel. Sizes are run-time arguments, so problems that differ in them only share kernels.
  */
-typedef struct mfi_layout {
+typedef struct mfi_shape {
     mfi_skeleton skeleton;
     int vector;           /* points of the last dim that a thread takes at once */
     int threads, items;   /* per block; vectors in flight per thread */
@@ -20,14 +20,14 @@ typedef struct mfi_layout {
     /* run-time side */
     int64_t columns_count, splits, chunk; /* vectors of a row, blocks that share it, vectors of each */
     int launches;                         /* splits > 1: one a phase, and one to finish */
-} mfi_layout;
+} mfi_shape;
 
 /* May reorder p's dims for the kernel's good. */
-void mfi_layout_choose(mfi_layout *layout, mfi_problem *p, const mfi_caps *caps);
+void mfi_shape_choose(mfi_shape *layout, mfi_problem *p, const mfi_caps *caps);
 /* Blocks of launch k. */
-int64_t mfi_layout_grid(const mfi_layout *layout, const mfi_problem *p, int launch);
+int64_t mfi_shape_grid(const mfi_shape *layout, const mfi_problem *p, int launch);
 /* Scratch memory of a split reduction. */
-size_t mfi_layout_workspace(const mfi_layout *layout, const mfi_problem *p);
+size_t mfi_shape_workspace(const mfi_shape *layout, const mfi_problem *p);
 
 /* Kernel arguments in 8-byte words, laid out as chain_args and gemm_args of src/device; data pointers are left 0. */
 #define MFI_MAX_WORDS 500
@@ -38,7 +38,7 @@ typedef struct mfi_words {
     uint64_t word[MFI_MAX_WORDS];
 } mfi_words;
 int mfi_words_needed(const mfi_problem *p);
-void mfi_words_fill(mfi_words *words, const mfi_layout *layout, const mfi_problem *p);
+void mfi_words_fill(mfi_words *words, const mfi_shape *layout, const mfi_problem *p);
 
 /* Where an operand's neighbours along the last dim lie. */
 typedef enum mfi_access { MFI_ACCESS_UNIT, MFI_ACCESS_REPEAT, MFI_ACCESS_STRIDED } mfi_access;
@@ -50,11 +50,11 @@ bool mfi_chain_has_extents(const mfi_chain *chain);
 bool mfi_is_row_store(const mfi_problem *p, const mfi_instr *in);
 
 /* emit_chain.c: the chain struct. */
-void mfi_emit_chain(mfi_text *out, const mfi_problem *p, const mfi_layout *layout);
+void mfi_emit_chain(mfi_text *out, const mfi_problem *p, const mfi_shape *layout);
 const char *mfi_emit_storage(mf_dtype dtype); /* "mf::bf16" */
 const char *mfi_emit_ctype(mfi_ctype ctype);  /* "float" */
 
 /* emit_map.c: the translation unit of launch k. Caller frees out->text with mf_free. */
-mf_status mfi_emit(mfi_source *out, const mfi_problem *p, const mfi_layout *layout, int launch);
+mf_status mfi_emit(mfi_source *out, const mfi_problem *p, const mfi_shape *layout, int launch);
 
 #endif

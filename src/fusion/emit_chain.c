@@ -10,7 +10,7 @@ typedef enum where { AT_POINT, AT_ROW } where;
 typedef struct emitter {
     mfi_text *out;
     const mfi_problem *p;
-    const mfi_layout *layout;
+    const mfi_shape *layout;
     unsigned phases[MFI_MAX_INSTR]; /* bit P: phase P evaluates the instruction at points */
 } emitter;
 
@@ -186,7 +186,7 @@ static void apply(emitter *e, const mfi_instr *in)
 {
     const int16_t operands[3] = {in->a, in->b, in->c};
     mfi_text_add(e->out, "mf::%s(", op_names[in->op]);
-    for (int i = 0; i < mfi_op_arity(in->op); i++) {
+    for (int i = 0; i < 3 && i < mfi_op_arity(in->op); i++) {
         mfi_text_add(e->out, i ? ", " : "");
         value(e, operands[i]);
     }
@@ -422,7 +422,7 @@ static void finish_row_function(emitter *e)
     mfi_text_add(e->out, "    }\n");
 }
 
-void mfi_emit_chain(mfi_text *out, const mfi_problem *p, const mfi_layout *layout)
+void mfi_emit_chain(mfi_text *out, const mfi_problem *p, const mfi_shape *layout)
 {
     emitter e = {.out = out, .p = p, .layout = layout};
     bool stores_points = false;

@@ -11,7 +11,7 @@ static const char *word(bool value)
     return value ? "true" : "false";
 }
 
-static void instantiate(mfi_text *out, const mfi_problem *p, const mfi_layout *l, int launch)
+static void instantiate(mfi_text *out, const mfi_problem *p, const mfi_shape *l, int launch)
 {
     if (l->skeleton == MFI_SK_MAP) {
         mfi_text_add(out, "mf::map<chain, %d, %d, %d, %d, %s>(a)", p->ndim, l->vector, l->threads, l->items,
@@ -31,7 +31,7 @@ static void instantiate(mfi_text *out, const mfi_problem *p, const mfi_layout *l
     }
 }
 
-mf_status mfi_emit(mfi_source *out, const mfi_problem *p, const mfi_layout *l, int launch)
+mf_status mfi_emit(mfi_source *out, const mfi_problem *p, const mfi_shape *l, int launch)
 {
     static const struct {
         const char *header, *prefix;

@@ -143,7 +143,7 @@ static int crossing_dim(const mfi_problem *p)
     return p->shape[last] >= 16 ? found : -1;
 }
 
-static void choose_map(mfi_layout *l, const mfi_problem *p, const mfi_caps *caps)
+static void choose_map(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps)
 {
     int64_t points = mfi_problem_points(p);
     l->tile_dim = crossing_dim(p);
@@ -217,7 +217,7 @@ static bool across_rows(mfi_problem *p)
     return false;
 }
 
-static void split_rows(mfi_layout *l, int64_t splits)
+static void split_rows(mfi_shape *l, int64_t splits)
 {
     int64_t step = (int64_t)l->lanes * l->items;
     l->chunk = mfi_ceil_div(mfi_ceil_div(l->columns_count, splits), step) * step;
@@ -225,7 +225,7 @@ static void split_rows(mfi_layout *l, int64_t splits)
     l->cached = false;
 }
 
-static void choose_columns(mfi_layout *l, const mfi_problem *p, const mfi_caps *caps)
+static void choose_columns(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps)
 {
     int64_t count = l->columns_count = mfi_problem_points(p) / mfi_max64(mfi_problem_rows(p), 1);
     int64_t blocks = mfi_ceil_div(mfi_problem_rows(p), 32);
@@ -243,7 +243,7 @@ static void choose_columns(mfi_layout *l, const mfi_problem *p, const mfi_caps *
     l->threads = 32 * l->lanes;
 }
 
-static void choose_rows(mfi_layout *l, const mfi_problem *p, const mfi_caps *caps)
+static void choose_rows(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps)
 {
     int64_t rows = mfi_problem_rows(p);
     l->vector = choose_vector(p);
@@ -310,9 +310,9 @@ static void assign_levels(mfi_problem *p)
     }
 }
 
-void mfi_layout_choose(mfi_layout *l, mfi_problem *p, const mfi_caps *caps)
+void mfi_shape_choose(mfi_shape *l, mfi_problem *p, const mfi_caps *caps)
 {
-    *l = (mfi_layout){.vector = 1, .threads = 256, .items = 1, .lanes = 1, .splits = 1, .launches = 1, .tile_dim = -1};
+    *l = (mfi_shape){.vector = 1, .threads = 256, .items = 1, .lanes = 1, .splits = 1, .launches = 1, .tile_dim = -1};
     if (p->ndim == 0) {
         p->ndim = 1;
         p->shape[0] = 1;
@@ -348,7 +348,7 @@ static bool stores_points(const mfi_problem *p)
     return false;
 }
 
-int64_t mfi_layout_grid(const mfi_layout *l, const mfi_problem *p, int launch)
+int64_t mfi_shape_grid(const mfi_shape *l, const mfi_problem *p, int launch)
 {
     int64_t points = mfi_problem_points(p), last = p->shape[p->ndim - 1];
     if (l->skeleton == MFI_SK_MAP)
@@ -365,7 +365,7 @@ int64_t mfi_layout_grid(const mfi_layout *l, const mfi_problem *p, int launch)
     return mfi_ceil_div(mfi_problem_rows(p), l->threads / l->lanes) * (shares ? l->splits : 1);
 }
 
-size_t mfi_layout_workspace(const mfi_layout *l, const mfi_problem *p)
+size_t mfi_shape_workspace(const mfi_shape *l, const mfi_problem *p)
 {
     size_t reductions = 0;
     for (int i = 0; i < p->chain.count; i++)
@@ -400,7 +400,7 @@ static uint64_t divisor(int64_t d)
     return (uint64_t)shift << 32 | (magic & 0xffffffff);
 }
 
-void mfi_words_fill(mfi_words *w, const mfi_layout *l, const mfi_problem *p)
+void mfi_words_fill(mfi_words *w, const mfi_shape *l, const mfi_problem *p)
 {
     bool extents = mfi_chain_has_extents(&p->chain);
     int operands = p->chain.operands ? p->chain.operands : 1;

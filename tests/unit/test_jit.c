@@ -48,7 +48,7 @@ static const mfi_caps *caps_of(mf_context **context, const char *target)
 }
 
 /* `local`: the bytes of local memory that are all right; sine and its like reduce large arguments there. */
-static void check_launch(const mfi_problem *p, const mfi_layout *l, int launch, const char *arch, int local,
+static void check_launch(const mfi_problem *p, const mfi_shape *l, int launch, const char *arch, int local,
                          const char *what)
 {
     mfi_source source, again;
@@ -77,8 +77,8 @@ static void check_step(const mfi_problem *p, const char *target, int local, cons
 {
     mf_context *context;
     mfi_problem copy = *p;
-    mfi_layout layout;
-    mfi_layout_choose(&layout, &copy, caps_of(&context, target));
+    mfi_shape layout;
+    mfi_shape_choose(&layout, &copy, caps_of(&context, target));
     for (int k = 0; k < layout.launches; k++)
         check_launch(&copy, &layout, k, target, local, what);
     mf_context_free(context);

@@ -11,11 +11,23 @@ namespace mf
 // ---- functions that differ by precision only ----
 
 #define MF_MATH_1(name, single, wide)                                                                                  \
-    MF_DEVICE float name(float x) { return ::single(x); }                                                              \
-    MF_DEVICE double name(double x) { return ::wide(x); }
+    MF_DEVICE float name(float x)                                                                                      \
+    {                                                                                                                  \
+        return ::single(x);                                                                                            \
+    }                                                                                                                  \
+    MF_DEVICE double name(double x)                                                                                    \
+    {                                                                                                                  \
+        return ::wide(x);                                                                                              \
+    }
 #define MF_MATH_2(name, single, wide)                                                                                  \
-    MF_DEVICE float name(float x, float y) { return ::single(x, y); }                                                  \
-    MF_DEVICE double name(double x, double y) { return ::wide(x, y); }
+    MF_DEVICE float name(float x, float y)                                                                             \
+    {                                                                                                                  \
+        return ::single(x, y);                                                                                         \
+    }                                                                                                                  \
+    MF_DEVICE double name(double x, double y)                                                                          \
+    {                                                                                                                  \
+        return ::wide(x, y);                                                                                           \
+    }
 MF_MATH_1(m_fabs, fabsf, fabs)
 MF_MATH_1(m_sqrt, sqrtf, sqrt)
 MF_MATH_1(m_cbrt, cbrtf, cbrt)
@@ -162,7 +174,8 @@ MF_DEVICE double reciprocal_1_2(double d)
     return 1.0 / d;
 }
 
-// 1 / (1 + exp(-x)), given e = exp(-|x|): no overflow, no cancellation. At -inf, x times this is NaN, as the formulas say.
+// 1 / (1 + exp(-x)), given e = exp(-|x|): no overflow, no cancellation. At -inf, x times this is NaN, as the formulas
+// say.
 template <class T> MF_DEVICE T logistic(bool negative, T e)
 {
     T r = reciprocal_1_2(T(1) + e);
@@ -195,10 +208,12 @@ MF_DEVICE double exp2_negative(double x)
     return ::exp2(x);
 }
 
-// x/2 (1 + tanh u) is x / (1 + exp(-2u)); with log2(e) in the polynomial that is one ex2, and the lower tail keeps its digits.
+// x/2 (1 + tanh u) is x / (1 + exp(-2u)); with log2(e) in the polynomial that is one ex2, and the lower tail keeps its
+// digits.
 template <class T> MF_DEVICE T m_gelu(T x)
 {
-    const T c1 = T(2.30220819814432488913), c3 = T(0.10294323958002348741); // 2 sqrt(2/pi) log2(e), and 0.044715 times that
+    const T c1 = T(2.30220819814432488913),
+            c3 = T(0.10294323958002348741); // 2 sqrt(2/pi) log2(e), and 0.044715 times that
     T u = m_fabs(x) * m_fma(x * x, c3, c1);
     return x * logistic(x < 0, exp2_negative(-u));
 }
@@ -378,8 +393,7 @@ template <class T> MF_DEVICE cplx<T> m_csqrt(cplx<T> x)
     T re = x.re * scale, im = x.im * scale;
     T t = m_sqrt((m_hypot(re, im) + m_fabs(re)) * T(0.5));
     T other = m_fabs(im) / (T(2) * t);
-    return re >= 0 ? cplx<T>{t * back, m_copysign(other, im) * back}
-                   : cplx<T>{other * back, m_copysign(t, im) * back};
+    return re >= 0 ? cplx<T>{t * back, m_copysign(other, im) * back} : cplx<T>{other * back, m_copysign(t, im) * back};
 }
 
 template <class T> MF_DEVICE cplx<T> m_cexp(cplx<T> x)

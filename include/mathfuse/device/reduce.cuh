@@ -46,7 +46,7 @@ struct op_min {
     template <class T> static MF_DEVICE T identity()
     {
         if constexpr (is_integer<T>)
-            return (T)~(unsigned_t<T>)lowest_of<T>();
+            return (T) ~(unsigned_t<T>)lowest_of<T>();
         else
             return inf_of<T>();
     }

@@ -1,5 +1,5 @@
-// Element types on the device and the host: storage formats, their exact conversions, complex numbers, packs of elements.
-// Compiles with NVRTC (no standard library), nvcc and a host C++17 compiler.
+// Element types on the device and the host: storage formats, their exact conversions, complex numbers, packs of
+// elements. Compiles with NVRTC (no standard library), nvcc and a host C++17 compiler.
 #ifndef MATHFUSE_DEVICE_TYPES_CUH
 #define MATHFUSE_DEVICE_TYPES_CUH
 

@@ -8,7 +8,7 @@
 
 typedef struct state {
     mfi_problem problem; /* dims as the kernel has them */
-    mfi_layout layout;
+    mfi_shape layout;
     mfi_words words;
     mf_context *context;
     int launches;
@@ -27,14 +27,14 @@ static bool chain_defined(const mfi_chain *c)
     return true;
 }
 
-static int64_t launch_bytes(const mfi_problem *p, const mfi_layout *l)
+static int64_t launch_bytes(const mfi_problem *p, const mfi_shape *l)
 {
     int64_t bytes = mfi_problem_bytes(p);
     return l->skeleton == MFI_SK_REDUCE && !l->cached ? bytes * mfi_max64(p->chain.phases, 1) : bytes;
 }
 
 /* Share of the bandwidth that was reached on one H200 by access pattern, rounded down. */
-static double efficiency(const mfi_layout *l)
+static double efficiency(const mfi_shape *l)
 {
     return l->skeleton == MFI_SK_TILES ? 0.35 : l->vector == 1 ? 0.6 : 0.95;
 }
@@ -42,15 +42,15 @@ static double efficiency(const mfi_layout *l)
 static bool bid_map(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     mfi_problem copy = *p;
-    mfi_layout l;
-    mfi_layout_choose(&l, &copy, c);
+    mfi_shape l;
+    mfi_shape_choose(&l, &copy, c);
     MF_REFUSE_UNLESS(l.launches <= MAX_LAUNCHES, SIZE, "%d reductions of reductions", copy.chain.phases);
     int64_t largest = 0;
     for (int k = 0; k < l.launches; k++)
-        largest = mfi_max64(largest, mfi_layout_grid(&l, &copy, k));
+        largest = mfi_max64(largest, mfi_shape_grid(&l, &copy, k));
     MF_REFUSE_UNLESS(largest <= 0x7fffffff, SIZE, "%lld blocks would be launched", (long long)largest);
     bid->bytes = launch_bytes(&copy, &l);
-    bid->workspace = mfi_layout_workspace(&l, &copy);
+    bid->workspace = mfi_shape_workspace(&l, &copy);
     bid->launches = l.launches;
     bid->cost_us = (double)bid->bytes / (c->bytes_per_us * efficiency(&l)) + l.launches * c->launch_us;
     snprintf(bid->kernel, sizeof bid->kernel, "%s x%d", p->nreduce ? "mf_reduce" : "mf_map", l.vector);
@@ -100,7 +100,7 @@ static mf_status compile_launch(state *s, int k)
     MF_TRY(mfi_emit(&source, &s->problem, &s->layout, k));
     mf_status status = mfi_jit_compile(&s->module[k], s->context, source.name, source.text);
     mf_free(source.text);
-    s->grid[k] = mfi_layout_grid(&s->layout, &s->problem, k);
+    s->grid[k] = mfi_shape_grid(&s->layout, &s->problem, k);
     return status;
 }
 
@@ -117,7 +117,7 @@ static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
         bid->launches = 0;
         return MF_OK;
     }
-    mfi_layout_choose(&s->layout, &s->problem, c);
+    mfi_shape_choose(&s->layout, &s->problem, c);
     mfi_words_fill(&s->words, &s->layout, &s->problem);
     for (int k = 0; k < s->layout.launches && status == MF_OK; k++)
         status = compile_launch(s, k);
@@ -128,7 +128,7 @@ static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
     }
     s->launches = s->layout.launches;
     bid->launches = s->launches;
-    bid->workspace = mfi_layout_workspace(&s->layout, &s->problem);
+    bid->workspace = mfi_shape_workspace(&s->layout, &s->problem);
     snprintf(bid->kernel, sizeof bid->kernel, "%s", s->module[s->launches - 1]->name);
     return MF_OK;
 }

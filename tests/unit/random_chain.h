@@ -1,0 +1,141 @@
+/* Random chains over given domains, for kernels: values are small integers, so that every order of summation gives the
+ * same bits. */
+#ifndef RANDOM_CHAIN_H
+#define RANDOM_CHAIN_H
+
+#include "chain_oracle.h"
+
+/* What is known of an operand whose buffer begins at a multiple of 16 bytes. */
+static inline int alignment_of(const mfi_view *view)
+{
+    int64_t bytes = view->offset * (int64_t)mf_dtype_size(view->dtype);
+    int alignment = 16;
+    while (bytes % alignment)
+        alignment /= 2;
+    return alignment;
+}
+
+static void know_alignments(world *w)
+{
+    for (int o = 0; o < w->p.chain.operands; o++)
+        w->p.chain.operand[o].view.alignment = alignment_of(&w->p.chain.operand[o].view);
+}
+
+static bool same_elements(const world *w, int slot, mf_dtype d)
+{
+    size_t size = mf_dtype_size(d);
+    for (size_t at = 0; at < w->bytes[slot]; at += size) {
+        double complex x = read_element(w->memory[slot] + at, d), y = read_element(w->copy[slot] + at, d);
+        bool both_nan = creal(x) != creal(x) && creal(y) != creal(y);
+        if (x != y && !both_nan) {
+            fprintf(stderr, "slot %d, element %zu: %g%+gi, should be %g%+gi\n", slot, at / size, creal(x), cimag(x),
+                    creal(y), cimag(y));
+            return false;
+        }
+    }
+    return true;
+}
+
+static const mf_dtype dtypes_of[MFI_CTYPE_COUNT][5] = {
+    {MF_I32, MF_BOOL, MF_I32, MF_BOOL, MF_I32},  {MF_I64, MF_I64, MF_I64, MF_I64, MF_I64},
+    {MF_F32, MF_F16, MF_BF16, MF_E4M3, MF_BF16}, {MF_F64, MF_F64, MF_F64, MF_F64, MF_F64},
+    {MF_C64, MF_C64, MF_C64, MF_C64, MF_C64},    {MF_C128, MF_C128, MF_C128, MF_C128, MF_C128},
+};
+
+static int16_t value_of(world *w, mfi_ctype c)
+{
+    for (int tries = 0; tries < 20; tries++) {
+        int v = (int)pick(w, w->p.chain.count);
+        if (type_of(w, v) == c)
+            return (int16_t)v;
+    }
+    return 0;
+}
+
+static void random_operation(world *w, mfi_ctype c)
+{
+    static const mf_op binary[] = {MF_OP_ADD, MF_OP_SUBTRACT, MF_OP_MAXIMUM, MF_OP_MINIMUM};
+    int16_t a = value_of(w, c), b = value_of(w, c);
+    int64_t kind = pick(w, 5);
+    if (kind == 0) {
+        int16_t less = emit_apply(w, c >= MFI_C64 ? MF_OP_NOT_EQUAL : MF_OP_LESS, MFI_I32, a, b, -1);
+        emit_apply(w, MF_OP_WHERE, c, less, b, a);
+    } else if (kind == 1) {
+        emit_cast(w, a, dtypes_of[c][pick(w, 5)], pick(w, 2));
+    } else {
+        emit_apply(w, binary[pick(w, c >= MFI_C64 ? 2 : 4)], c, a, b, -1);
+    }
+}
+
+static void random_reduction(world *w, mfi_ctype c)
+{
+    static const mf_reduce_op ops[] = {MF_SUM, MF_SUM, MF_ANY, MF_ALL, MF_MAX, MF_MIN};
+    int16_t r = emit_reduce(w, ops[pick(w, c >= MFI_C64 ? 2 : 6)], value_of(w, c));
+    if (type_of(w, r) != c) {
+        emit_cast(w, r, mfi_ctype_dtype(c), false);
+    } else if (c < MFI_C64) { /* keep the numbers small */
+        int16_t ten = emit(
+            w, (mfi_instr){.kind = MFI_CONST, .ctype = (uint8_t)c, .re = 10, .operand = -1, .a = -1, .b = -1, .c = -1});
+        int16_t minus = emit_apply(w, MF_OP_NEGATIVE, c, ten, -1, -1);
+        emit_apply(w, MF_OP_CLIP, c, r, minus, ten);
+    }
+}
+
+static bool moves_along_rows(const world *w, int v)
+{
+    const mfi_instr *in = &w->p.chain.instr[v];
+    if (in->kind == MFI_REDUCE || in->kind == MFI_CONST)
+        return false;
+    if (in->kind == MFI_LOAD || in->kind == MFI_INDEX)
+        return true;
+    return moves_along_rows(w, in->a) || (in->b >= 0 && moves_along_rows(w, in->b)) ||
+           (in->c >= 0 && moves_along_rows(w, in->c));
+}
+
+static void random_chain(world *w, bool reduces)
+{
+    mfi_ctype c = pick(w, 3) ? MFI_F32 : (mfi_ctype)pick(w, MFI_CTYPE_COUNT);
+    for (int64_t loads = 1 + pick(w, 3); loads; loads--)
+        emit_load(w, dtypes_of[c][pick(w, 5)], pick(w, 3) ? 0 : (unsigned)pick(w, 8));
+    for (int64_t n = 1 + pick(w, 5); n; n--) {
+        if (reduces && (n == 1 || pick(w, 3) == 0))
+            random_reduction(w, c);
+        else
+            random_operation(w, c);
+    }
+    for (int64_t n = 1 + pick(w, 2); n; n--) {
+        int v = n == 1 ? w->p.chain.count - 1 : (int)pick(w, w->p.chain.count);
+        if (w->p.chain.instr[v].kind == MFI_STORE)
+            v = 0;
+        mfi_ctype t = type_of(w, v);
+        bool row = reduces && !moves_along_rows(w, v) && pick(w, 4);
+        emit_store(w, v, pick(w, 2) ? w->p.chain.operand[0].view.dtype : dtypes_of[t][pick(w, 5)],
+                   row ? row_mask(w) : 0);
+        if (c >= MFI_C64 && t < MFI_C64)
+            w->p.chain.operand[w->p.chain.operands - 1].view.dtype = mfi_ctype_dtype(t);
+    }
+}
+
+typedef struct domain {
+    int ndim, nreduce;
+    int64_t shape[3];
+} domain;
+
+/* Chain number i over one of the domains, the oracle's answer in its copies. Caller frees the text. */
+static char *random_world(world *w, const domain *d, int i, uint64_t seed)
+{
+    *w = (world){.random = seed + (uint64_t)i * 977};
+    w->p.ndim = d->ndim;
+    w->p.nreduce = d->nreduce;
+    memcpy(w->p.shape, d->shape, sizeof d->shape);
+    random_chain(w, d->nreduce > 0);
+    know_alignments(w);
+    mfi_text t = {0};
+    mfi_problem_text(&w->p, &t);
+    mfi_text_add(&t, ", case %d: ", i);
+    mfi_chain_text(&w->p, &t);
+    oracle_run(&w->p, (void *const *)w->copy, NULL);
+    return mfi_text_take(&t);
+}
+
+#endif

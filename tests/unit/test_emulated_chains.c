@@ -1,0 +1,123 @@
+/* Generated kernels run on the CPU, through the host compiler and emulate.h: random chains against the oracle. */
+#define _GNU_SOURCE
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "context_internal.h"
+#include "emit.h"
+#include "random_chain.h"
+
+static char folder[64];
+
+typedef const char *(*launcher)(const void *args, int grid, int block);
+
+/* The source tree, from where this file lies. */
+static int root_length(void)
+{
+    return (int)(strlen(__FILE__) - strlen("tests/unit/test_emulated_chains.c"));
+}
+
+/* The kernel as a shared object with one function that launches it. NULL: it does not compile. */
+static launcher compile(const mfi_source *source, int number)
+{
+    char path[128], command[1024];
+    snprintf(path, sizeof path, "%s/k%d.cpp", folder, number);
+    FILE *f = fopen(path, "w");
+    cr_assert(f);
+    fprintf(f,
+            "#include \"mathfuse/device/emulate.h\"\n%s\n#include <string.h>\n"
+            "extern \"C\" const char *run_it(const void *args, int grid, int block)\n{\n    kernel_args a;\n"
+            "    memcpy(&a, args, sizeof a);\n    return mf::emulate::launch(%s, grid, block, 0, a);\n}\n",
+            source->text, source->name);
+    fclose(f);
+    snprintf(command, sizeof command, "c++ -std=c++17 -O0 -fPIC -shared -I%.*sinclude -I%.*ssrc %s -o %s.so",
+             root_length(), __FILE__, root_length(), __FILE__, path, path);
+    if (system(command))
+        return NULL;
+    strcat(path, ".so");
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    cr_assert(library, "%s", dlerror());
+    void *symbol = dlsym(library, "run_it");
+    launcher out;
+    memcpy(&out, &symbol, sizeof out);
+    return out;
+}
+
+static bool run_emulated(world *w, const mfi_caps *caps, int number, const char *what)
+{
+    mfi_problem p = w->p;
+    mfi_shape layout;
+    mfi_words words;
+    mfi_shape_choose(&layout, &p, caps);
+    mfi_words_fill(&words, &layout, &p);
+    void *workspace = mfi_alloc_aligned(mfi_shape_workspace(&layout, &p) + 1);
+    char *aligned[ORACLE_SLOTS];
+    for (int i = 0; i < w->buffers; i++) {
+        aligned[i] = mfi_alloc_aligned(w->bytes[i]);
+        memcpy(aligned[i], w->memory[i], w->bytes[i]);
+        const mfi_view *view = &p.chain.operand[i].view;
+        words.word[words.data + i] =
+            (uint64_t)(uintptr_t)(aligned[i] + view->offset * (int64_t)mf_dtype_size(view->dtype));
+    }
+    words.word[words.work] = (uint64_t)(uintptr_t)workspace;
+    bool good = true;
+    for (int k = 0; k < layout.launches && good; k++) {
+        mfi_source source;
+        cr_assert_eq(mfi_emit(&source, &p, &layout, k), MF_OK);
+        launcher launch = compile(&source, number * 16 + k);
+        cr_expect(launch, "%s: does not compile:\n%s", what, source.text);
+        const char *error = launch ? launch(words.word, (int)mfi_shape_grid(&layout, &p, k), layout.threads) : NULL;
+        cr_expect(!error, "%s: %s", what, error);
+        good = launch && !error;
+        mf_free(source.text);
+    }
+    for (int i = 0; i < w->buffers; i++) {
+        memcpy(w->memory[i], aligned[i], w->bytes[i]);
+        mfi_free_aligned(aligned[i]);
+        good = good && same_elements(w, i, p.chain.operand[i].view.dtype);
+    }
+    mfi_free_aligned(workspace);
+    cr_expect(good, "%s", what);
+    return good;
+}
+
+static void emulate_all(const domain *domains, int count, uint64_t seed)
+{
+    mf_context_options options = MF_CONTEXT_OPTIONS_INIT;
+    mf_context *context;
+    char command[128];
+    if (system("c++ --version >/dev/null 2>&1")) {
+        fprintf(stderr, "skipped: there is no C++ compiler called c++\n");
+        return;
+    }
+    options.device = "sm_90a";
+    cr_assert_eq(mf_context_new(&context, &options), MF_OK);
+    snprintf(folder, sizeof folder, "/tmp/mathfuse-test-XXXXXX");
+    cr_assert(mkdtemp(folder));
+    for (int i = 0; i < count; i++) {
+        world w;
+        char *what = random_world(&w, &domains[i], i, seed);
+        run_emulated(&w, mfi_context_caps(context), i, what);
+        mf_free(what);
+        free_world(&w);
+    }
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    cr_expect_eq(system(command), 0);
+    mf_context_free(context);
+}
+
+Test(emulated_chains, maps)
+{
+    static const domain domains[] = {{1, 0, {4096}}, {1, 0, {5001}}, {2, 0, {70, 64}}, {3, 0, {2, 130, 70}}};
+    emulate_all(domains, (int)MFI_COUNT(domains), 21);
+}
+
+Test(emulated_chains, rows)
+{
+    static const domain domains[] = {{2, 1, {37, 5}},    {2, 1, {9, 1000}}, {2, 1, {5, 8192}},
+                                     {3, 2, {6, 5, 40}}, {2, 1, {3, 0}},    {2, 1, {2, 40000}}};
+    emulate_all(domains, (int)MFI_COUNT(domains), 22);
+}
