@@ -178,19 +178,21 @@ M_LIBM2(hypot)
     }                                                                                                                  \
     M_INLINE T m_max_##suffix(T x, T y)                                                                                \
     {                                                                                                                  \
-        return x > y || x != x ? x : y;                                                                                \
+        T z = x > y ? x : y;                                                                                           \
+        return x != x ? x : z;                                                                                         \
     }                                                                                                                  \
     M_INLINE T m_min_##suffix(T x, T y)                                                                                \
     {                                                                                                                  \
-        return x < y || x != x ? x : y;                                                                                \
+        T z = x < y ? x : y;                                                                                           \
+        return x != x ? x : z;                                                                                         \
     }                                                                                                                  \
     M_INLINE T m_fmax_##suffix(T x, T y)                                                                               \
     {                                                                                                                  \
-        return x > y || y != y ? x : y;                                                                                \
+        return (x > y) | (y != y) ? x : y;                                                                             \
     }                                                                                                                  \
     M_INLINE T m_fmin_##suffix(T x, T y)                                                                               \
     {                                                                                                                  \
-        return x < y || y != y ? x : y;                                                                                \
+        return (x < y) | (y != y) ? x : y;                                                                             \
     }                                                                                                                  \
     M_INLINE T m_copysign_##suffix(T x, T y)                                                                           \
     {                                                                                                                  \
