@@ -14,12 +14,16 @@ extern "C" {
 typedef struct mf_context mf_context;
 
 typedef struct mf_context_options {
-    size_t size;        /* sizeof(mf_context_options), set by the INIT macro */
-    const char *device; /* NULL: best present. "cpu", "cuda", "cuda:1", or a target to plan for: "sm_80", "sm_90a", "sm_100a" */
-    int threads;        /* CPU threads; 0: MATHFUSE_NUM_THREADS, else the cores this process may use */
+    size_t size; /* sizeof(mf_context_options), set by the INIT macro */
+    /* NULL: best present. "cpu", "cuda", "cuda:1", or a target to plan for: "sm_80", "sm_90a", "sm_100a" */
+    const char *device;
+    int threads; /* CPU threads; 0: MATHFUSE_NUM_THREADS, else the cores this process may use */
 } mf_context_options;
 
-#define MF_CONTEXT_OPTIONS_INIT {sizeof(mf_context_options), NULL, 0}
+#define MF_CONTEXT_OPTIONS_INIT                                                                                        \
+    {                                                                                                                  \
+        sizeof(mf_context_options), NULL, 0                                                                            \
+    }
 
 /* Open a device. A target that is not here gives a context that plans and compiles but does not run.
  * Threads: a context may be used by any number of threads at once.
@@ -45,7 +49,8 @@ MF_API mf_status mf_library_path(const char *directories);
 /* Device memory for C users and tests; any allocator's memory may be used instead. Stream-unordered. */
 MF_API mf_status mf_context_alloc(void **out, mf_context *context, size_t bytes);
 MF_API void mf_context_release(mf_context *context, void *memory);
-MF_API mf_status mf_context_copy(mf_context *context, void *dst, const void *src, size_t bytes); /* any direction, synchronous */
+/* any direction, synchronous */
+MF_API mf_status mf_context_copy(mf_context *context, void *dst, const void *src, size_t bytes);
 MF_API mf_status mf_context_synchronize(mf_context *context);
 
 #ifdef __cplusplus

@@ -39,8 +39,8 @@ typedef enum mf_weak_kind { MF_WEAK_INT, MF_WEAK_FLOAT, MF_WEAK_COMPLEX } mf_wea
 /* How matmul may compute. DEFAULT: f32 exactly for f32, tensor cores with f32 accumulation for 16-bit floats. */
 typedef enum mf_compute { MF_COMPUTE_DEFAULT, MF_COMPUTE_TF32, MF_COMPUTE_COUNT } mf_compute;
 
-enum { MF_CAST_SATURATE = 1 };                                        /* flags of mf_graph_cast */
-enum { MF_UPPER = 1, MF_UNIT = 2, MF_TRANS = 4, MF_ADJOINT = 8 };     /* flags of the solvers */
+enum { MF_CAST_SATURATE = 1 };                                    /* flags of mf_graph_cast */
+enum { MF_UPPER = 1, MF_UNIT = 2, MF_TRANS = 4, MF_ADJOINT = 8 }; /* flags of the solvers */
 
 MF_API mf_status mf_graph_new(mf_graph **out);
 MF_API void mf_graph_free(mf_graph *graph);
@@ -87,8 +87,9 @@ MF_API mf_node mf_graph_fft(mf_graph *g, mf_fft_kind kind, mf_node x, int count,
 
 /* Solvers over the last two axes, leading axes are batch. The node is the main result; the others follow by
  * mf_graph_result: index 1 is `info` (i32, one per matrix, LAPACK's meaning) for each of these. */
-MF_API mf_node mf_graph_cholesky(mf_graph *g, mf_node a, int flags);                /* L, or U with MF_UPPER */
-MF_API mf_node mf_graph_solve(mf_graph *g, mf_node a, mf_node b);                   /* A X = B by LU; b is (…, n, nrhs) or 1-D (n) */
+MF_API mf_node mf_graph_cholesky(mf_graph *g, mf_node a, int flags); /* L, or U with MF_UPPER */
+/* A X = B by LU; b is (…, n, nrhs) or 1-D (n) */
+MF_API mf_node mf_graph_solve(mf_graph *g, mf_node a, mf_node b);
 MF_API mf_node mf_graph_cho_solve(mf_graph *g, mf_node factor, mf_node b, int flags); /* from cholesky's factor */
 MF_API mf_node mf_graph_solve_triangular(mf_graph *g, mf_node a, mf_node b, int flags);
 MF_API mf_node mf_graph_result(mf_graph *g, mf_node solver, int index);

@@ -20,14 +20,18 @@ enum {
 };
 
 typedef struct mf_plan_options {
-    size_t size;               /* sizeof(mf_plan_options), set by the INIT macro */
-    int flags;                 /* MF_PLAN_* */
-    const char *providers;     /* NULL: all. "ref,blas": only these. "-cublaslt": all but these */
-    const mf_tensor *bindings; /* examples of what will be bound: strides and alignment are planned for; NULL: contiguous */
-    int binding_count;         /* inputs, or inputs + outputs */
+    size_t size;           /* sizeof(mf_plan_options), set by the INIT macro */
+    int flags;             /* MF_PLAN_* */
+    const char *providers; /* NULL: all. "ref,blas": only these. "-cublaslt": all but these */
+    /* examples of what will be bound: strides and alignment are planned for; NULL: contiguous */
+    const mf_tensor *bindings;
+    int binding_count; /* inputs, or inputs + outputs */
 } mf_plan_options;
 
-#define MF_PLAN_OPTIONS_INIT {sizeof(mf_plan_options), 0, NULL, NULL, 0}
+#define MF_PLAN_OPTIONS_INIT                                                                                           \
+    {                                                                                                                  \
+        sizeof(mf_plan_options), 0, NULL, NULL, 0                                                                      \
+    }
 
 /* Choose how `graph` will run on `context`; runs nothing.
  * Requires: the graph has an output. It is copied: the caller may free it at once.
@@ -37,7 +41,8 @@ typedef struct mf_plan_options {
 MF_API mf_status mf_plan_new(mf_plan **out, mf_context *context, const mf_graph *graph, const mf_plan_options *options);
 
 /* The same, shared: an equal graph with equal options gives the same plan from the context's cache. */
-MF_API mf_status mf_plan_cached(mf_plan **out, mf_context *context, const mf_graph *graph, const mf_plan_options *options);
+MF_API mf_status mf_plan_cached(mf_plan **out, mf_context *context, const mf_graph *graph,
+                                const mf_plan_options *options);
 MF_API void mf_plan_free(mf_plan *plan);
 
 /* Run: `tensors` are the inputs, then the outputs. stream is a CUstream; NULL is the default stream, ignored on the CPU.

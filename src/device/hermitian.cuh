@@ -4,7 +4,7 @@
 #define MF_DEVICE_HERMITIAN_CUH
 
 struct mf_hermitian_args {
-    void *data;             /* [batch, n0, n1, bins] complex, contiguous */
+    void *data; /* [batch, n0, n1, bins] complex, contiguous */
     long long batch, n0, n1, bins;
     long long planes, step; /* planes lie `step` bins apart, from bin 0 */
 };

@@ -30,14 +30,15 @@ void mfi_cpu_chain_run_all(const mfi_cpu_chain *chain, void *const *slots, const
  * and back, rounding to the view's dtype. `slots` as in a run. extent as in mfi_operand, or NULL. */
 void mfi_pack(void *dst, mfi_ctype ctype, const mfi_view *view, void *const *slots, int ndim, const int64_t *shape,
               const int64_t *extent);
-void mfi_unpack(const mfi_view *view, void *const *slots, int ndim, const int64_t *shape, const void *src, mfi_ctype ctype);
+void mfi_unpack(const mfi_view *view, void *const *slots, int ndim, const int64_t *shape, const void *src,
+                mfi_ctype ctype);
 
 /* ---- generated kernels (emit_map.c, jit.c, jit_cache.c) ---- */
 
 /* CUDA source of a chain's kernel: an argument struct, the chain, one instantiation of a skeleton of src/device. */
 typedef struct mfi_source {
-    char name[64];   /* extern "C" name, mf_map_<hash> */
-    char *text;      /* complete translation unit */
+    char name[64]; /* extern "C" name, mf_map_<hash> */
+    char *text;    /* complete translation unit */
 } mfi_source;
 
 /* A compiled kernel; shared, reference counted by the cache of its context. */
@@ -60,7 +61,8 @@ mf_status mfi_jit_build(void **cubin, size_t *bytes, char **log, const char *arc
 
 /* Disk cache of blobs: $MATHFUSE_CACHE_DIR, else $XDG_CACHE_HOME/mathfuse, else ~/.cache/mathfuse. Atomic (temporary file,
  * fsync, rename), checksummed; a missing, damaged, full or read-only cache costs time, never correctness. */
-mf_status mfi_cache_get(void **data, size_t *bytes, const char *kind, uint64_t key_hi, uint64_t key_lo); /* MF_E_MISSING: not there */
+/* MF_E_MISSING: not there */
+mf_status mfi_cache_get(void **data, size_t *bytes, const char *kind, uint64_t key_hi, uint64_t key_lo);
 void mfi_cache_put(const char *kind, uint64_t key_hi, uint64_t key_lo, const void *data, size_t bytes);
 
 /* Device headers, embedded at build time: names as included ("mathfuse/device/elementwise.cuh"). */

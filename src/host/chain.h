@@ -13,10 +13,11 @@
 
 /* A strided view of a slot. Which dims the strides belong to depends on who holds the view. */
 typedef struct mfi_view {
-    int16_t slot;              /* index into the plan's buffers; -1: absent */
+    int16_t slot; /* index into the plan's buffers; -1: absent */
     mf_dtype dtype;
-    int32_t alignment;         /* bytes to which the address of element 0 is known to be aligned (power of two, ≤ 256) */
-    int64_t offset;            /* of element 0,…,0, in elements */
+    /* bytes to which the address of element 0 is known to be aligned (power of two, ≤ 256) */
+    int32_t alignment;
+    int64_t offset; /* of element 0,…,0, in elements */
     int64_t strides[MF_MAX_DIMS];
 } mfi_view;
 
@@ -61,12 +62,14 @@ typedef struct mfi_chain {
     mfi_operand operand[MFI_MAX_OPERANDS];
 } mfi_chain;
 
-typedef enum mfi_anchor { MFI_MAP, MFI_MATMUL, MFI_FFT, MFI_SOLVE, MFI_ANCHOR_COUNT } mfi_anchor; /* a REDUCE is a MAP with nreduce > 0 */
+/* a REDUCE is a MAP with nreduce > 0 */
+typedef enum mfi_anchor { MFI_MAP, MFI_MATMUL, MFI_FFT, MFI_SOLVE, MFI_ANCHOR_COUNT } mfi_anchor;
 
 /* D[batch, m, n] = chain(sum_k A[batch, m, k] B[batch, k, n]). The domain is batch dims, then m, n. Sum in `acc`. */
 typedef struct mfi_matmul {
     int64_t m, n, k;
-    mfi_view a, b;             /* strides: batch dims (ndim - 2 of them), then [ndim-2] for m (b: k), [ndim-1] for k (b: n) */
+    /* strides: batch dims (ndim - 2 of them), then [ndim-2] for m (b: k), [ndim-1] for k (b: n) */
+    mfi_view a, b;
     mfi_ctype acc;
     mf_compute compute;
 } mfi_matmul;
@@ -90,18 +93,18 @@ typedef enum mfi_solver { MFI_CHOLESKY, MFI_LU_SOLVE, MFI_CHO_SOLVE, MFI_TRSM, M
 /* Dense solvers over a batch: domain is the batch dims. Matrix views have ndim + 2 strides: batch, rows, columns. */
 typedef struct mfi_solve {
     mfi_solver solver;
-    int flags;                 /* MF_UPPER, MF_UNIT, MF_TRANS, MF_ADJOINT */
+    int flags; /* MF_UPPER, MF_UNIT, MF_TRANS, MF_ADJOINT */
     int64_t n, nrhs;
-    mfi_ctype ctype;           /* F32, F64, C64, C128 */
-    mfi_view a, b;             /* inputs; b.slot = -1 for cholesky. Never written. dtype may be narrower than ctype */
-    mfi_view x, info;          /* results; slot -1: not wanted. info strides: batch only */
+    mfi_ctype ctype;  /* F32, F64, C64, C128 */
+    mfi_view a, b;    /* inputs; b.slot = -1 for cholesky. Never written. dtype may be narrower than ctype */
+    mfi_view x, info; /* results; slot -1: not wanted. info strides: batch only */
 } mfi_solve;
 
 typedef struct mfi_problem {
     mfi_anchor anchor;
     int ndim, nreduce;
     int64_t shape[MF_MAX_DIMS];
-    mfi_chain chain;           /* MATMUL and FFT: starts with ACC and ends in at least one STORE. SOLVE: empty */
+    mfi_chain chain; /* MATMUL and FFT: starts with ACC and ends in at least one STORE. SOLVE: empty */
     union {
         mfi_matmul matmul;
         mfi_fft fft;
@@ -112,12 +115,13 @@ typedef struct mfi_problem {
 /* chain.c */
 int mfi_op_arity(int op);
 bool mfi_op_defined(mf_op op, mfi_ctype ctype);
-const char *mfi_ctype_name(mfi_ctype ctype);                       /* "f32" … */
-int64_t mfi_problem_points(const mfi_problem *p);                  /* product of shape */
-int64_t mfi_problem_rows(const mfi_problem *p);                    /* without the last nreduce dims */
-int64_t mfi_view_bytes(const mfi_view *view, int ndim, const int64_t *shape); /* distinct bytes touched, stride 0 counted once */
-void mfi_chain_text(const mfi_problem *p, mfi_text *out);          /* "gelu(acc + in2)", for explain and refusals */
-void mfi_problem_text(const mfi_problem *p, mfi_text *out);        /* "matmul bf16 8192x512x512 …" */
+const char *mfi_ctype_name(mfi_ctype ctype);      /* "f32" … */
+int64_t mfi_problem_points(const mfi_problem *p); /* product of shape */
+int64_t mfi_problem_rows(const mfi_problem *p);   /* without the last nreduce dims */
+/* distinct bytes touched, stride 0 counted once */
+int64_t mfi_view_bytes(const mfi_view *view, int ndim, const int64_t *shape);
+void mfi_chain_text(const mfi_problem *p, mfi_text *out);   /* "gelu(acc + in2)", for explain and refusals */
+void mfi_problem_text(const mfi_problem *p, mfi_text *out); /* "matmul bf16 8192x512x512 …" */
 /* The chain is just "store the anchor's result": *store is the STORE's operand. */
 bool mfi_chain_is_store(const mfi_chain *chain, const mfi_operand **store);
 

@@ -45,13 +45,15 @@ mf_status mfi_prefix(mf_status status, const char *format, ...) MFI_PRINTF(2, 3)
 /* ---- memory (alloc.c) ---- */
 
 /* All heap memory of the library goes through these; what they return is released by mf_free. */
-void *mfi_alloc(size_t bytes);                   /* NULL when out of memory; bytes 0 gives a valid pointer */
-void *mfi_calloc(size_t count, size_t bytes);    /* zeroed, overflow checked */
+void *mfi_alloc(size_t bytes);                /* NULL when out of memory; bytes 0 gives a valid pointer */
+void *mfi_calloc(size_t count, size_t bytes); /* zeroed, overflow checked */
 void *mfi_realloc(void *memory, size_t bytes);
-void *mfi_alloc_aligned(size_t bytes);           /* 64-byte aligned, for numeric buffers; released by mfi_free_aligned */
+/* 64-byte aligned, for numeric buffers; released by mfi_free_aligned */
+void *mfi_alloc_aligned(size_t bytes);
 void mfi_free_aligned(void *memory);
 char *mfi_strdup(const char *text);
-#define MFI_NO_MEMORY(bytes) mfi_fail(MF_E_MEMORY, "out of memory: %zu bytes of host memory were asked for", (size_t)(bytes))
+#define MFI_NO_MEMORY(bytes)                                                                                           \
+    mfi_fail(MF_E_MEMORY, "out of memory: %zu bytes of host memory were asked for", (size_t)(bytes))
 
 /* A string that grows. Out of memory leaves it failed; mfi_text_take then returns NULL. */
 typedef struct mfi_text {
@@ -61,12 +63,18 @@ typedef struct mfi_text {
 } mfi_text;
 void mfi_text_add(mfi_text *text, const char *format, ...) MFI_PRINTF(2, 3);
 void mfi_text_json(mfi_text *text, const char *value); /* a quoted, escaped JSON string */
-char *mfi_text_take(mfi_text *text);                    /* caller frees with mf_free */
+char *mfi_text_take(mfi_text *text);                   /* caller frees with mf_free */
 void mfi_text_free(mfi_text *text);
 
 /* ---- log (log.c): MATHFUSE_VERBOSE=plan,run,tune,cache,load,all; one line a record on stderr ---- */
 
-typedef enum mfi_topic { MFI_LOG_PLAN = 1, MFI_LOG_RUN = 2, MFI_LOG_TUNE = 4, MFI_LOG_CACHE = 8, MFI_LOG_LOAD = 16 } mfi_topic;
+typedef enum mfi_topic {
+    MFI_LOG_PLAN = 1,
+    MFI_LOG_RUN = 2,
+    MFI_LOG_TUNE = 4,
+    MFI_LOG_CACHE = 8,
+    MFI_LOG_LOAD = 16
+} mfi_topic;
 bool mfi_log_on(mfi_topic topic);
 void mfi_log(mfi_topic topic, const char *format, ...) MFI_PRINTF(2, 3);
 
@@ -80,8 +88,14 @@ mfi_ctype mfi_compute_type(mf_dtype dtype);
 mfi_dkind mfi_dtype_kind(mf_dtype dtype);
 size_t mfi_ctype_size(mfi_ctype ctype);
 mf_dtype mfi_ctype_dtype(mfi_ctype ctype); /* f32 for MFI_F32 … */
-static inline bool mfi_is_complex(mf_dtype d) { return mfi_dtype_kind(d) == MFI_KIND_C; }
-static inline bool mfi_is_integer(mf_dtype d) { return mfi_dtype_kind(d) <= MFI_KIND_I; }
+static inline bool mfi_is_complex(mf_dtype d)
+{
+    return mfi_dtype_kind(d) == MFI_KIND_C;
+}
+static inline bool mfi_is_integer(mf_dtype d)
+{
+    return mfi_dtype_kind(d) <= MFI_KIND_I;
+}
 
 /* Scalar conversions, to nearest even (convert.c). */
 float mfi_f16_to_f32(uint16_t bits);
@@ -103,10 +117,22 @@ int mfi_thread_default(void); /* MATHFUSE_NUM_THREADS, else the cores this proce
 
 /* ---- small things ---- */
 
-static inline int64_t mfi_max64(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t mfi_min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t mfi_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static inline size_t mfi_align_up(size_t n, size_t a) { return (n + a - 1) / a * a; }
+static inline int64_t mfi_max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+static inline int64_t mfi_min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static inline int64_t mfi_ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+static inline size_t mfi_align_up(size_t n, size_t a)
+{
+    return (n + a - 1) / a * a;
+}
 #define MFI_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 #endif

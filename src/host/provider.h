@@ -15,19 +15,28 @@ const char *mfi_reason_text(mfi_reason reason);
 
 /* Libraries that are looked for at run time (loader.c). */
 typedef enum mfi_library {
-    MFI_LIB_BLAS, MFI_LIB_LAPACK, MFI_LIB_FFTW, MFI_LIB_FFTWF,
-    MFI_LIB_CUDA, MFI_LIB_NVRTC, MFI_LIB_CUBLASLT, MFI_LIB_CUBLAS, MFI_LIB_CUFFT, MFI_LIB_CUSOLVER, MFI_LIB_NVJITLINK,
+    MFI_LIB_BLAS,
+    MFI_LIB_LAPACK,
+    MFI_LIB_FFTW,
+    MFI_LIB_FFTWF,
+    MFI_LIB_CUDA,
+    MFI_LIB_NVRTC,
+    MFI_LIB_CUBLASLT,
+    MFI_LIB_CUBLAS,
+    MFI_LIB_CUFFT,
+    MFI_LIB_CUSOLVER,
+    MFI_LIB_NVJITLINK,
     MFI_LIB_COUNT
 } mfi_library;
 
 /* What a target can do. A query depends on this and the problem only. */
 typedef struct mfi_caps {
-    bool cuda;                  /* the target is a GPU */
-    bool present;               /* and it is here: steps can run */
-    int sm;                     /* 90 for sm_90a */
-    char arch[16];              /* "sm_90a", "cpu" */
+    bool cuda;                    /* the target is a GPU */
+    bool present;                 /* and it is here: steps can run */
+    int sm;                       /* 90 for sm_90a */
+    char arch[16];                /* "sm_90a", "cpu" */
     int multiprocessors, threads; /* GPU; CPU */
-    size_t shared_bytes;        /* per block, opt-in maximum */
+    size_t shared_bytes;          /* per block, opt-in maximum */
     size_t l2_bytes;
     double bytes_per_us, flops_per_us, tensor_flops_per_us; /* estimates for bids */
     double launch_us;
@@ -37,11 +46,11 @@ typedef struct mfi_caps {
 
 typedef struct mfi_bid {
     double cost_us;
-    int64_t bytes;              /* memory traffic */
+    int64_t bytes; /* memory traffic */
     size_t workspace;
     int launches;
-    char kernel[96];            /* what will run, "cublasLtMatmul GELU_BIAS" */
-    mfi_reason reason;          /* refusal */
+    char kernel[96];   /* what will run, "cublasLtMatmul GELU_BIAS" */
+    mfi_reason reason; /* refusal */
     char detail[160];
 } mfi_bid;
 
@@ -54,14 +63,14 @@ bool mfi_refuse(mfi_bid *bid, mfi_reason reason, const char *format, ...) MFI_PR
 
 /* Roofline bid: bytes over bandwidth or flops over rate, whichever is larger, plus launches. */
 void mfi_bid_roofline(mfi_bid *bid, const mfi_problem *p, const mfi_caps *c, double efficiency, int launches);
-int64_t mfi_problem_bytes(const mfi_problem *p);  /* inputs once, outputs once */
+int64_t mfi_problem_bytes(const mfi_problem *p); /* inputs once, outputs once */
 double mfi_problem_flops(const mfi_problem *p);
 
 /* One run of a step. `slots[i]` is the address of element 0 of slot i; views add their offset. */
 typedef struct mfi_run {
     void *const *slots;
-    void *workspace;            /* 256-byte aligned, of the bid's size */
-    void *stream;               /* CUstream */
+    void *workspace; /* 256-byte aligned, of the bid's size */
+    void *stream;    /* CUstream */
     mf_context *context;
 } mfi_run;
 
