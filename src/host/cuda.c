@@ -205,8 +205,8 @@ mf_status mfi_cuda_caps(mfi_caps *caps, int device)
     rates_of(caps->sm, &lanes, &tensor);
     double clock = value[CLOCK] > 0 ? value[CLOCK] / 1e3 : 1500; /* MHz */
     double memory_clock = value[MEMORY_CLOCK] > 0 ? value[MEMORY_CLOCK] / 1e3 : 1000;
-    /* Shares of the nominal rates that one H200 kept up: a copy 4.27 of 4.92 TB/s, bf16 GEMM 790 of 1070 TF/s. */
-    caps->bytes_per_us = 0.868 * 2 * memory_clock * value[BUS] / 8;
+    /* Shares of the nominal rates that one H200 kept up: a copy 4.27 of 4.82 TB/s, bf16 GEMM 790 of 1070 TF/s. */
+    caps->bytes_per_us = 0.886 * 2 * memory_clock * value[BUS] / 8;
     caps->flops_per_us = 2.0 * lanes * value[COUNT] * clock;
     caps->tensor_flops_per_us = 0.74 * 2 * tensor * value[COUNT] * clock;
     return MF_OK;

@@ -1,7 +1,6 @@
 /* Passes: MAP problems built and run on behalf of a library provider. */
 #include "cuda_pass.h"
-
-#include <stdio.h>
+#include "schedule.h"
 
 struct mfi_pass {
     mfi_problem problem;
@@ -10,6 +9,15 @@ struct mfi_pass {
     mfi_bid bid;
 };
 
+/* Fewer dims make better kernels; positions along them must not be asked for then. */
+static void simplify(mfi_problem *p)
+{
+    for (int i = 0; i < p->chain.count; i++)
+        if (p->chain.instr[i].kind == MFI_INDEX)
+            return;
+    mfi_collapse(p);
+}
+
 mf_status mfi_pass_new(mfi_pass **out, const mfi_problem *map, const mfi_caps *c, mf_context *context)
 {
     mfi_pass *pass = mfi_calloc(1, sizeof *pass);
@@ -17,6 +25,7 @@ mf_status mfi_pass_new(mfi_pass **out, const mfi_problem *map, const mfi_caps *c
     if (!pass)
         return MFI_NO_MEMORY(sizeof *pass);
     pass->problem = *map;
+    simplify(&pass->problem);
     mf_status status = MF_E_UNSUPPORTED;
     for (int i = 0; i < mfi_provider_count && !pass->provider; i++) {
         pass->bid = (mfi_bid){0};

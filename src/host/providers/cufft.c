@@ -81,8 +81,8 @@ static void take_batches(mfi_cufft_stage *s, dims *d)
         if (d->in_batch[i] > 0 && d->out_batch[i] > 0 && (best < 0 || d->shape[i] > d->shape[best]))
             best = i;
     s->batch = best < 0 ? 1 : d->shape[best];
-    s->in.dist = best < 0 ? 0 : d->in_batch[best];
-    s->out.dist = best < 0 ? 0 : d->out_batch[best];
+    s->in.dist = best < 0 ? 1 : d->in_batch[best]; /* cuFFT refuses 0, even for a single transform */
+    s->out.dist = best < 0 ? 1 : d->out_batch[best];
     s->calls = 1;
     for (int i = 0; i < d->batches; i++) {
         if (i == best)
@@ -254,6 +254,7 @@ bool mfi_cufft_describe(mfi_cufft_spec *f, const mfi_problem *p, mfi_bid *bid)
     bool must_copy_in = fft->kind == MF_IRFFT || cut || fft->in.dtype != f->in_dtype;
     MF_REFUSE_UNLESS(arrange(f, p, must_copy_in, f->out->dtype != f->out_dtype), LAYOUT,
                      "no layout that cuFFT could be given");
+    f->hermitian = fft->kind == MF_IRFFT && fft->naxes > 1;
     bool scaled = f->scale[0] != 1 || f->scale[1] != 0;
     bool in_scales = f->copy_in && (f->scale[1] == 0 || mfi_is_complex(f->in_dtype));
     f->scale_out = scaled && !in_scales && !f->copy_out;
@@ -264,7 +265,7 @@ bool mfi_cufft_describe(mfi_cufft_spec *f, const mfi_problem *p, mfi_bid *bid)
 static int trips(const mfi_cufft_spec *f, int *launches)
 {
     int total = 0;
-    *launches = f->copy_in + f->copy_out + f->scale_out;
+    *launches = f->copy_in + f->copy_out + f->scale_out + f->hermitian;
     for (int i = 0; i < f->stages; i++) {
         int stage = 0;
         for (int a = 0; a < f->stage[i].rank; a++)
@@ -300,10 +301,8 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     /* cuFFT's own work area is known once planned there; it is at most of the result's order. */
     bid->workspace = f.in_bytes + f.out_bytes + mfi_align_up((size_t)out_bytes * (passes > 1 ? 2 : 1), 256);
     snprintf(bid->kernel, sizeof bid->kernel, "cufft %s%s%s%s%s", types[f.f64][p->u.fft.kind],
-             f.copy_in ? ", copy in" : "", p->u.fft.kind == MF_IRFFT ? ", make Hermitian" : "",
-             f.copy_out ? ", copy out" : "", f.scale_out ? ", scale" : "");
-    if (p->u.fft.kind == MF_IRFFT)
-        bid->launches++;
+             f.copy_in ? ", copy in" : "", f.hermitian ? ", make Hermitian" : "", f.copy_out ? ", copy out" : "",
+             f.scale_out ? ", scale" : "");
     return true;
 }
 

@@ -28,6 +28,7 @@ typedef struct mfi_cufft_stage {
 
 typedef struct mfi_cufft_spec {
     bool copy_in, copy_out; /* through workspace, converted to what cuFFT reads and from what it writes */
+    bool hermitian;         /* C2R over several axes: a kernel makes the planes Hermitian; over one, the copy does */
     bool scale_out;         /* neither copy is there to scale: one more pass over the result */
     bool f64;
     double scale[2];

@@ -87,6 +87,28 @@ static mf_status load(library *fft)
 
 /* ---- preparing ---- */
 
+/* The input of a one-dimensional C2R: the imaginary parts of DC and Nyquist do not count, and cuFFT wants them to be 0.
+ */
+static void copy_half_spectrum(mfi_problem *map, const mfi_cufft_spec *f, const mfi_problem *p, double scale)
+{
+    int64_t n = p->u.fft.n[0];
+    mfi_ctype ctype = f->f64 ? MFI_C128 : MFI_C64;
+    mfi_pass_begin(map, p->ndim, f->in_shape);
+    int z = mfi_pass_cast(map, ctype, mfi_pass_load(map, 0, f->in, f->in_extent));
+    int k = mfi_pass_index(map, p->ndim - 1);
+    int edge = mfi_pass_apply(map, MF_OP_EQUAL, MFI_I64, k, mfi_pass_constant(map, MFI_I64, 0, 0), -1);
+    if (n % 2 == 0) {
+        int middle = mfi_pass_constant(map, MFI_I64, (double)(n / 2), 0);
+        int nyquist = mfi_pass_apply(map, MF_OP_EQUAL, MFI_I64, k, middle, -1);
+        edge = mfi_pass_apply(map, MF_OP_LOGICAL_OR, MFI_I32, edge, nyquist, -1);
+    }
+    int real = mfi_pass_cast(map, ctype, mfi_pass_apply(map, MF_OP_REAL, ctype, z, -1, -1));
+    z = mfi_pass_apply(map, MF_OP_WHERE, ctype, edge, real, z);
+    if (scale != 1)
+        z = mfi_pass_apply(map, MF_OP_MULTIPLY, ctype, z, mfi_pass_constant(map, ctype, scale, 0), -1);
+    mfi_pass_store(map, 1, &f->work_in, z);
+}
+
 static mf_status prepare_passes(state *s, const mfi_problem *p, const mfi_caps *c)
 {
     const mfi_cufft_spec *f = &s->spec;
@@ -94,8 +116,11 @@ static mf_status prepare_passes(state *s, const mfi_problem *p, const mfi_caps *
     bool in_scales = f->copy_in && !f->scale_out && (f->scale[1] == 0 || mfi_is_complex(f->in_dtype));
     bool out_scales = f->copy_out && !in_scales;
     if (f->copy_in) {
-        mfi_pass_copy(&map, p->ndim, f->in_shape, f->in, f->in_extent, &f->work_in, in_scales ? f->scale[0] : 1,
-                      in_scales ? f->scale[1] : 0);
+        if (p->u.fft.kind == MF_IRFFT && !f->hermitian)
+            copy_half_spectrum(&map, f, p, f->scale[0]);
+        else
+            mfi_pass_copy(&map, p->ndim, f->in_shape, f->in, f->in_extent, &f->work_in, in_scales ? f->scale[0] : 1,
+                          in_scales ? f->scale[1] : 0);
         MF_TRY(mfi_pass_new(&s->passes[COPY_IN], &map, c, s->context));
     }
     if (f->copy_out) {
@@ -186,7 +211,7 @@ mf_status mfi_cufft_prepare(void **out, const mfi_problem *p, const mfi_caps *c,
         status = mfi_fail(MF_E_UNSUPPORTED, "cuFFT: %s", bid->detail);
     if (status == MF_OK)
         status = prepare_passes(s, p, c);
-    if (status == MF_OK && p->u.fft.kind == MF_IRFFT)
+    if (status == MF_OK && s->spec.hermitian)
         status = prepare_hermitian(s, p);
     if (status == MF_OK && c->present)
         status = prepare_plans(s, bid);
@@ -273,7 +298,7 @@ mf_status mfi_cufft_run(void *state_, const mfi_run *run)
     const mfi_cufft_spec *f = &s->spec;
     mf_status status = run_pass(s, COPY_IN, run);
     for (int i = 0; i < f->stages && status == MF_OK; i++) {
-        if (f->stage[i].kind == MF_IRFFT)
+        if (f->hermitian && f->stage[i].kind == MF_IRFFT)
             status = run_hermitian(s, run);
         if (status != MF_OK)
             break;

@@ -3,6 +3,7 @@
 #include "loader.h"
 
 #ifdef MFI_WITH_CUDA
+#include "cuda_api.h"
 #include "cusolver_library.h"
 
 #include <stdio.h>
@@ -110,6 +111,13 @@ static mf_status make_library(void **out, mf_context *context)
     return MF_OK;
 }
 
+static mf_status set_stream(mfi_solver_library *lib, mfi_solver_handles *h, void *stream)
+{
+    h->stream = stream;
+    MF_TRY(mfi_check_blas(lib->cublasSetStream(h->blas, stream), "cublasSetStream"));
+    return lib->solver ? mfi_check_solver(lib->cusolverDnSetStream(h->dn, stream), "cusolverDnSetStream") : MF_OK;
+}
+
 static mf_status new_handles(mfi_solver_handles **out, mfi_solver_library *lib, void *stream)
 {
     mfi_solver_handles *h = mfi_calloc(1, sizeof *h);
@@ -118,14 +126,12 @@ static mf_status new_handles(mfi_solver_handles **out, mfi_solver_library *lib, 
     pthread_mutex_init(&h->busy, NULL);
     h->stream = stream;
     mf_status status = mfi_check_blas(lib->cublasCreate(&h->blas), "cublasCreate");
-    if (status == MF_OK)
-        status = mfi_check_blas(lib->cublasSetStream(h->blas, stream), "cublasSetStream");
     if (status == MF_OK && lib->solver)
         status = mfi_check_solver(lib->cusolverDnCreate(&h->dn), "cusolverDnCreate");
     if (status == MF_OK && lib->solver)
         status = mfi_check_solver(lib->cusolverDnCreateParams(&h->params), "cusolverDnCreateParams");
-    if (status == MF_OK && lib->solver)
-        status = mfi_check_solver(lib->cusolverDnSetStream(h->dn, stream), "cusolverDnSetStream");
+    if (status == MF_OK)
+        status = set_stream(lib, h, stream);
     if (status != MF_OK) {
         free_handles(lib, h);
         return status;
@@ -134,20 +140,39 @@ static mf_status new_handles(mfi_solver_handles **out, mfi_solver_library *lib, 
     return MF_OK;
 }
 
+/* More streams than that share handles: what a handle did for another stream is waited for first. */
+enum { MAX_HANDLES = 32 };
+
+static mf_status take_over(mfi_solver_library *lib, mfi_solver_handles *h, void *stream)
+{
+    pthread_mutex_lock(&h->busy);
+    mf_status status = mfi_cuda_synchronize();
+    if (status == MF_OK)
+        status = set_stream(lib, h, stream);
+    pthread_mutex_unlock(&h->busy);
+    return status;
+}
+
 mf_status mfi_solver_handles_get(mfi_solver_handles **out, mfi_solver_library *lib, void *stream)
 {
     mf_status status = MF_OK;
+    int count = 0;
     pthread_mutex_lock(&lib->lock);
-    mfi_solver_handles *h = lib->handles;
-    while (h && h->stream != stream)
-        h = h->next;
-    if (!h) {
+    mfi_solver_handles *h = lib->handles, *oldest = NULL;
+    for (; h && h->stream != stream; h = h->next, count++)
+        oldest = h;
+    if (!h && count >= MAX_HANDLES && oldest) {
+        h = oldest;
+        status = take_over(lib, h, stream);
+    } else if (!h) {
         status = new_handles(&h, lib, stream);
         if (status == MF_OK && h) {
             h->next = lib->handles;
             lib->handles = h;
         }
     }
+    if (status == MF_OK)
+        pthread_mutex_lock(&h->busy);
     *out = h;
     pthread_mutex_unlock(&lib->lock);
     return status;

@@ -65,7 +65,7 @@ mf_status mfi_check_solver(cusolverStatus_t result, const char *call);
 
 /* The context's one library object. */
 mf_status mfi_solver_library_get(mfi_solver_library **out, mf_context *context);
-/* The handles of a stream, made on first use; the caller locks `busy` around calls. */
+/* The handles of a stream, made on first use, with `busy` locked: the caller unlocks it after its calls. */
 mf_status mfi_solver_handles_get(mfi_solver_handles **out, mfi_solver_library *library, void *stream);
 
 #endif

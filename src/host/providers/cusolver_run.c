@@ -27,31 +27,39 @@ enum { SPARE_BYTES = 256 };
 
 /* ---- preparing ---- */
 
-static mf_status prepare_sizes(state *s)
+/* What the factorisations want: device and host bytes. */
+static mf_status ask_sizes(state *s, const mfi_solver_handles *h)
 {
     const mfi_cusolver_spec *p = &s->spec;
     const mfi_solver_library *lib = s->lib;
     int64_t n = p->solve->n;
     cudaDataType_t t = s->cuda_type;
-    size_t device = 0;
+    if (!p->batched && p->solve->solver == MFI_CHOLESKY)
+        return mfi_check_solver(lib->cusolverDnXpotrf_bufferSize(h->dn, h->params, CUBLAS_FILL_MODE_LOWER, n, t, NULL,
+                                                                 n, t, &s->device_bytes, &s->host_bytes),
+                                "cusolverDnXpotrf_bufferSize");
+    if (!p->batched && p->solve->solver == MFI_LU_SOLVE)
+        return mfi_check_solver(
+            lib->cusolverDnXgetrf_bufferSize(h->dn, h->params, n, n, t, NULL, n, t, &s->device_bytes, &s->host_bytes),
+            "cusolverDnXgetrf_bufferSize");
+    return MF_OK;
+}
+
+static mf_status prepare_sizes(state *s)
+{
+    const mfi_cusolver_spec *p = &s->spec;
     mfi_solver_handles *h;
     MF_TRY(mfi_solver_handles_get(&h, s->lib, NULL));
-    if (!p->batched && p->solve->solver == MFI_CHOLESKY)
-        MF_TRY(mfi_check_solver(lib->cusolverDnXpotrf_bufferSize(h->dn, h->params, CUBLAS_FILL_MODE_LOWER, n, t, NULL,
-                                                                 n, t, &device, &s->host_bytes),
-                                "cusolverDnXpotrf_bufferSize"));
-    if (!p->batched && p->solve->solver == MFI_LU_SOLVE)
-        MF_TRY(mfi_check_solver(
-            lib->cusolverDnXgetrf_bufferSize(h->dn, h->params, n, n, t, NULL, n, t, &device, &s->host_bytes),
-            "cusolverDnXgetrf_bufferSize"));
+    mf_status status = ask_sizes(s, h);
+    pthread_mutex_unlock(&h->busy);
+    MF_TRY(status);
     if (s->host_bytes && !(s->host = mfi_alloc(s->host_bytes)))
         return MFI_NO_MEMORY(s->host_bytes);
-    s->device_bytes = device;
     bool uses_blas = p->batched || p->solve->solver == MFI_TRSM || p->solve->solver == MFI_CHO_SOLVE;
-    size_t least = uses_blas ? p->bytes[MFI_CUSOLVER_LIBRARY] : 0;
+    size_t most = uses_blas ? p->bytes[MFI_CUSOLVER_LIBRARY] : 0;
     for (int i = 0; i < MFI_SOLVE_PASSES; i++)
-        least = mfi_pass_workspace(s->passes[i]) > least ? mfi_pass_workspace(s->passes[i]) : least;
-    mfi_cusolver_place(&s->spec, SPARE_BYTES + (device > least ? device : least));
+        most = mfi_pass_workspace(s->passes[i]) > most ? mfi_pass_workspace(s->passes[i]) : most;
+    mfi_cusolver_place(&s->spec, SPARE_BYTES + (s->device_bytes > most ? s->device_bytes : most));
     return MF_OK;
 }
 
@@ -245,7 +253,6 @@ static mf_status call_library(state *s, const mfi_run *run)
               .b = region(s, run, MFI_CUSOLVER_B),
               .buffer = buffer,
               .info = (int *)region(s, run, MFI_CUSOLVER_INFO)};
-    pthread_mutex_lock(&h->busy);
     mf_status status = MF_OK;
     if (p->bytes[MFI_CUSOLVER_LIBRARY] > SPARE_BYTES)
         status = mfi_check_blas(
