@@ -372,6 +372,27 @@ static mfi_acc *open_frame(frame *f, const mfi_cpu_chain *c, void *const *slots,
     return total;
 }
 
+#define STRIP 64      /* columns: as many cache lines of a transposed operand stay in reach, whatever their distance */
+#define STRIP_ROWS 32 /* rows that use them one after the other */
+
+static void run_map(frame *f, int64_t begin, int64_t end)
+{
+    const mfi_cpu_chain *c = f->chain;
+    for (int64_t i = begin; i < end; i += c->block)
+        run_list(f, c->element[0], f->element, i, (int)mfi_min64(c->block, end - i), 1, false);
+}
+
+static void run_strips(frame *f, int64_t first_row, int64_t end_row)
+{
+    const mfi_cpu_chain *c = f->chain;
+    int strip = c->block < STRIP ? c->block : STRIP;
+    for (int64_t top = first_row; top < end_row; top += STRIP_ROWS)
+        for (int64_t column = 0; column < c->strip_row; column += strip)
+            for (int64_t row = top; row < mfi_min64(top + STRIP_ROWS, end_row); row++)
+                run_list(f, c->element[0], f->element, row * c->strip_row + column,
+                         (int)mfi_min64(strip, c->strip_row - column), 1, false);
+}
+
 void mfi_cpu_chain_run(const mfi_cpu_chain *c, void *const *slots, int64_t begin, int64_t end, const mfi_acc_block *acc)
 {
     frame f;
@@ -381,8 +402,12 @@ void mfi_cpu_chain_run(const mfi_cpu_chain *c, void *const *slots, int64_t begin
         return;
     mfi_acc *total = open_frame(&f, c, slots, acc, scratch + c->element_bytes);
     if (c->layout == MFI_LAYOUT_MAP) {
-        for (int64_t i = begin; i < end; i += c->block)
-            run_list(&f, c->element[0], f.element, i, (int)mfi_min64(c->block, end - i), 1, false);
+        int64_t first = c->strip_row ? mfi_ceil_div(begin, c->strip_row) : 0,
+                last = c->strip_row ? end / c->strip_row : 0;
+        bool strips = last > first;
+        run_map(&f, begin, strips ? first * c->strip_row : end);
+        run_strips(&f, first, last);
+        run_map(&f, strips ? last * c->strip_row : end, end);
         return;
     }
     for (int64_t i = begin; i < end;) {

@@ -1,157 +1,14 @@
-/* From a chain to a CPU program: classes of values, layout of the rows, order of the work, buffers. */
-#include "cpu_program.h"
-
-typedef enum value_class { UNIFORM, ROW, ELEMENT } value_class;
-
-typedef struct compiler {
-    const mfi_problem *p;
-    const mfi_loops *loops;
-    mfi_cpu_chain *out;
-    int row_dims;           /* of the domain; MAP: all are element dims */
-    int order[MF_MAX_DIMS]; /* domain dims in the order that elements are visited in */
-    value_class class[MFI_MAX_INSTR];
-    int ready[MFI_MAX_INSTR]; /* phases that must have run */
-    bool needed[MFI_MAX_INSTR];
-    int16_t reduce_of[MFI_MAX_INSTR];
-    int16_t repeated[MFI_MAX_INSTR]; /* in the list being made: value with the row value repeated, -1 */
-    int32_t uniform_at, row_at;      /* uniform bytes; row bytes per row of a group */
-    int32_t element_at;              /* element bytes per element of a block */
-    bool register_free[MFI_MAX_VALUES];
-    int registers;
-    struct {
-        int32_t at;
-        int size;
-    } reg[MFI_MAX_VALUES];
-    int16_t register_of[MFI_MAX_VALUES];
-} compiler;
-
-static const mfi_instr *instr(const compiler *c, int i)
-{
-    return &c->p->chain.instr[i];
-}
-
-static int operands_of(const mfi_instr *in, int16_t *v)
-{
-    v[0] = in->a, v[1] = in->b, v[2] = in->c;
-    switch (in->kind) {
-    case MFI_APPLY:
-        return mfi_op_arity(in->op);
-    case MFI_CAST:
-    case MFI_REDUCE:
-    case MFI_STORE:
-        return 1;
-    default:
-        return 0;
-    }
-}
-
-/* ---- classes ---- */
-
-static value_class load_class(const compiler *c, const mfi_operand *o)
-{
-    value_class class = UNIFORM;
-    for (int d = 0; d < c->p->ndim; d++)
-        if ((o->view.strides[d] && c->p->shape[d] != 1) || (o->extent[d] >= 0 && o->extent[d] < c->p->shape[d]))
-            class = d < c->row_dims && class != ELEMENT ? ROW : ELEMENT;
-    return class;
-}
-
-static void classify(compiler *c)
-{
-    mfi_cpu_chain *out = c->out;
-    for (int i = 0; i < c->p->chain.count; i++) {
-        const mfi_instr *in = instr(c, i);
-        int16_t v[3];
-        int count = operands_of(in, v);
-        value_class class = UNIFORM;
-        c->ready[i] = 0;
-        for (int k = 0; k < count; k++) {
-            class = c->class[v[k]] > class ? c->class[v[k]] : class;
-            c->ready[i] = c->ready[v[k]] > c->ready[i] ? c->ready[v[k]] : c->ready[i];
-        }
-        if (in->kind == MFI_LOAD)
-            class = load_class(c, &c->p->chain.operand[in->operand]);
-        else if (in->kind == MFI_ACC)
-            class = ELEMENT;
-        else if (in->kind == MFI_INDEX)
-            class = in->axis < c->row_dims ? ROW : ELEMENT;
-        else if (in->kind == MFI_REDUCE)
-            class = ROW, c->ready[i]++;
-        else if (in->kind == MFI_STORE && class != ELEMENT)
-            class = load_class(c, &c->p->chain.operand[in->operand]) == ELEMENT ? ELEMENT : ROW;
-        c->class[i] = class;
-        out->phases = c->ready[i] > out->phases ? c->ready[i] : out->phases;
-    }
-    /* Without reductions there are no rows. */
-    for (int i = 0; i < c->p->chain.count && out->phases == 0; i++)
-        c->class[i] = c->class[i] == ROW ? ELEMENT : c->class[i];
-}
-
-static void need(compiler *c, int i)
-{
-    int16_t v[3];
-    if (c->needed[i])
-        return;
-    c->needed[i] = true;
-    for (int k = operands_of(instr(c, i), v) - 1; k >= 0; k--)
-        need(c, v[k]);
-}
-
-/* ---- layout ---- */
-
-/* Do element operands lie along the last row dim rather than along the row? */
-static bool column_wise(const compiler *c)
-{
-    int64_t along = 0, across = 0;
-    int last = c->p->ndim - 1, r = c->row_dims - 1;
-    for (int i = 0; i < c->p->chain.count; i++) {
-        const mfi_instr *in = instr(c, i);
-        if (in->kind == MFI_ACC)
-            return false;
-        if ((in->kind != MFI_LOAD && in->kind != MFI_STORE) || c->class[i] != ELEMENT)
-            continue;
-        const mfi_view *view = &c->p->chain.operand[in->operand].view;
-        int64_t size = (int64_t)mf_dtype_size(view->dtype);
-        if (view->strides[last] == 1 || view->strides[last] == -1)
-            along += size;
-        else if (r >= 0 && (view->strides[r] == 1 || view->strides[r] == -1))
-            across += size;
-    }
-    return across > along && c->p->shape[r] > 1;
-}
-
-static void choose_layout(compiler *c)
-{
-    mfi_cpu_chain *out = c->out;
-    const mfi_problem *p = c->p;
-    int n = 0;
-    out->layout = out->phases == 0                    ? MFI_LAYOUT_MAP
-                  : column_wise(c)                    ? MFI_LAYOUT_COLUMN
-                  : out->row_length <= out->block / 2 ? MFI_LAYOUT_SHORT
-                                                      : MFI_LAYOUT_LONG;
-    bool column = out->layout == MFI_LAYOUT_COLUMN;
-    for (int d = 0; d < p->ndim; d++)
-        if (!column || d != c->row_dims - 1)
-            c->order[n++] = d;
-    if (column)
-        c->order[n++] = c->row_dims - 1;
-    out->last_rows = column ? p->shape[c->row_dims - 1] : 1;
-    /* Long rows are reduced in parts, which may run on different threads, but are the same parts always. */
-    const int64_t least = column ? 2048 : 65536;
-    out->chunk = mfi_max64(out->row_length, 1);
-    if (out->layout != MFI_LAYOUT_SHORT && out->row_length >= 2 * least)
-        out->chunk = mfi_max64(least, (mfi_ceil_div(out->row_length, 64) + 1023) / 1024 * 1024);
-    out->chunks = mfi_ceil_div(out->row_length, out->chunk);
-}
+/* Second half of compiling a CPU chain: the order of the work, its uops, their buffers. */
+#include "cpu_compile.h"
 
 /* ---- buffers ---- */
 
-static int value_size(const compiler *c, int i)
+static int value_size(const mfi_compiler *c, int i)
 {
-    return (int)mfi_ctype_size((mfi_ctype)instr(c, i)->ctype);
+    return (int)mfi_ctype_size((mfi_ctype)mfi_instr_of(c, i)->ctype);
 }
 
-static int32_t take_register(compiler *c, int value, int size)
+static int32_t take_register(mfi_compiler *c, int value, int size)
 {
     for (int r = 0; r < c->registers; r++)
         if (c->register_free[r] && c->reg[r].size == size) {
@@ -170,42 +27,42 @@ static int32_t take_register(compiler *c, int value, int size)
 
 /* Where dst of a uop goes. Element offsets count elements of a block and row offsets rows of a group: scaled at the
  * end. */
-static int32_t place(compiler *c, int value, value_class class, int size)
+static int32_t place(mfi_compiler *c, int value, mfi_value_class class, int size)
 {
-    if (class == ELEMENT)
+    if (class == MFI_ELEMENT)
         return take_register(c, value, size);
-    int32_t *at = class == ROW ? &c->row_at : &c->uniform_at;
+    int32_t *at = class == MFI_ROW ? &c->row_at : &c->uniform_at;
     int32_t here = *at;
-    *at += class == ROW ? size : 16;
+    *at += class == MFI_ROW ? size : 16;
     return here;
 }
 
 /* ---- lists ---- */
 
-static mfi_uop *add(compiler *c, mfi_uop_kind kind)
+static mfi_uop *add(mfi_compiler *c, mfi_uop_kind kind)
 {
     mfi_uop *u = &c->out->uop[c->out->uops++];
     *u = (mfi_uop){.kind = (uint8_t)kind, .dst = -1, .a = -1, .b = -1, .c = -1, .walk = -1, .reduce = -1, .direct = -1};
     return u;
 }
 
-static int16_t add_walk(compiler *c, const mfi_instr *in, value_class class)
+static int16_t add_walk(mfi_compiler *c, const mfi_instr *in, mfi_value_class class)
 {
     const mfi_operand *o = &c->p->chain.operand[in->operand];
     static const int natural[MF_MAX_DIMS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     int16_t index = (int16_t)c->out->walks++;
     const int64_t *extent = in->kind == MFI_LOAD ? o->extent : NULL;
-    if (class == ELEMENT)
+    if (class == MFI_ELEMENT)
         mfi_walk_init(&c->out->walk[index], &o->view, extent, c->p->shape, c->order, c->p->ndim);
     else
-        mfi_walk_init(&c->out->walk[index], &o->view, extent, c->p->shape, natural, class == ROW ? c->row_dims : 0);
+        mfi_walk_init(&c->out->walk[index], &o->view, extent, c->p->shape, natural, class == MFI_ROW ? c->row_dims : 0);
     return index;
 }
 
 /* Operand value v of a uop of class `class`: row values reach blocks repeated, except that a LONG row has just one. */
-static int16_t operand_value(compiler *c, int16_t v, value_class class)
+static int16_t operand_value(mfi_compiler *c, int16_t v, mfi_value_class class)
 {
-    if (class != ELEMENT || c->class[v] != ROW || c->out->layout == MFI_LAYOUT_LONG)
+    if (class != MFI_ELEMENT || c->class[v] != MFI_ROW || c->out->layout == MFI_LAYOUT_LONG)
         return v;
     if (c->repeated[v] < 0) {
         mfi_uop *u = add(c, MFI_U_REPEAT);
@@ -216,12 +73,12 @@ static int16_t operand_value(compiler *c, int16_t v, value_class class)
     return c->repeated[v];
 }
 
-static void add_index(compiler *c, mfi_uop *u, const mfi_instr *in, value_class class)
+static void add_index(mfi_compiler *c, mfi_uop *u, const mfi_instr *in, mfi_value_class class)
 {
     u->inner = 1;
     u->extent = c->p->shape[in->axis];
     u->ctype = in->ctype;
-    if (class == ELEMENT)
+    if (class == MFI_ELEMENT)
         for (int k = c->p->ndim - 1; c->order[k] != in->axis; k--)
             u->inner *= c->p->shape[c->order[k]];
     else
@@ -229,7 +86,7 @@ static void add_index(compiler *c, mfi_uop *u, const mfi_instr *in, value_class 
             u->inner *= c->p->shape[d];
 }
 
-static void add_memory(compiler *c, mfi_uop *u, const mfi_instr *in, value_class class)
+static void add_memory(mfi_compiler *c, mfi_uop *u, const mfi_instr *in, mfi_value_class class)
 {
     mf_dtype dtype = c->p->chain.operand[in->operand].view.dtype;
     u->walk = add_walk(c, in, class);
@@ -237,29 +94,29 @@ static void add_memory(compiler *c, mfi_uop *u, const mfi_instr *in, value_class
         u->native = mfi_ctype_dtype(mfi_compute_type(dtype)) == dtype;
         u->convert = c->loops->load[dtype];
     } else {
-        mfi_ctype from = (mfi_ctype)instr(c, in->a)->ctype;
+        mfi_ctype from = (mfi_ctype)mfi_instr_of(c, in->a)->ctype;
         u->native = mfi_ctype_dtype(from) == dtype;
         u->convert = c->loops->store[from][dtype][in->saturate != 0];
     }
 }
 
-static void add_cast(compiler *c, mfi_uop *u, const mfi_instr *in)
+static void add_cast(mfi_compiler *c, mfi_uop *u, const mfi_instr *in)
 {
     mf_dtype dtype = (mf_dtype)in->dtype;
-    u->convert = c->loops->store[instr(c, in->a)->ctype][dtype][in->saturate != 0];
+    u->convert = c->loops->store[mfi_instr_of(c, in->a)->ctype][dtype][in->saturate != 0];
     u->widen = mfi_ctype_dtype(mfi_compute_type(dtype)) == dtype ? NULL : c->loops->load[dtype];
 }
 
 /* Instruction i as a uop of the list being made, computed for class `class`. */
-static void add_instr(compiler *c, int i)
+static void add_instr(mfi_compiler *c, int i)
 {
     static const uint8_t kinds[] = {
         [MFI_ACC] = MFI_U_ACC,     [MFI_LOAD] = MFI_U_LOAD, [MFI_CONST] = MFI_U_CONST,   [MFI_INDEX] = MFI_U_INDEX,
         [MFI_APPLY] = MFI_U_APPLY, [MFI_CAST] = MFI_U_CAST, [MFI_REDUCE] = MFI_U_FINISH, [MFI_STORE] = MFI_U_STORE};
-    const mfi_instr *in = instr(c, i);
-    value_class class = c->class[i];
+    const mfi_instr *in = mfi_instr_of(c, i);
+    mfi_value_class class = c->class[i];
     int16_t v[3] = {-1, -1, -1}, used[3] = {-1, -1, -1};
-    int count = in->kind == MFI_REDUCE ? 0 : operands_of(in, v);
+    int count = in->kind == MFI_REDUCE ? 0 : mfi_instr_operands(in, v);
     for (int k = 0; k < count; k++)
         used[k] = operand_value(c, v[k], class);
     mfi_uop *u = add(c, (mfi_uop_kind)kinds[in->kind]);
@@ -280,18 +137,18 @@ static void add_instr(compiler *c, int i)
         u->reduce = c->reduce_of[i];
 }
 
-static void add_fold(compiler *c, int i)
+static void add_fold(mfi_compiler *c, int i)
 {
-    int16_t v = operand_value(c, instr(c, i)->a, ELEMENT);
+    int16_t v = operand_value(c, mfi_instr_of(c, i)->a, MFI_ELEMENT);
     mfi_uop *u = add(c, MFI_U_FOLD);
     u->a = v;
-    u->size = (uint8_t)value_size(c, instr(c, i)->a);
+    u->size = (uint8_t)value_size(c, mfi_instr_of(c, i)->a);
     u->reduce = c->reduce_of[i];
 }
 
 /* Loads whose memory a store of the same list may overwrite before another reads them; and a store's value made in
  * place. */
-static void refine_stores(compiler *c, mfi_list list)
+static void refine_stores(mfi_compiler *c, mfi_list list)
 {
     mfi_uop *u = &c->out->uop[list.first];
     int stores = 0, last = -1;
@@ -308,7 +165,7 @@ static void refine_stores(compiler *c, mfi_list list)
 }
 
 /* Linear scan over the list: a buffer is free again after the last use of its value. */
-static void assign(compiler *c, mfi_list list, value_class class)
+static void assign(mfi_compiler *c, mfi_list list, mfi_value_class class)
 {
     int last_use[MFI_MAX_VALUES];
     mfi_uop *u = &c->out->uop[list.first];
@@ -334,14 +191,14 @@ static void assign(compiler *c, mfi_list list, value_class class)
     }
 }
 
-static mfi_list begin_list(compiler *c)
+static mfi_list begin_list(mfi_compiler *c)
 {
     for (int i = 0; i < MFI_MAX_INSTR; i++)
         c->repeated[i] = -1;
     return (mfi_list){c->out->uops, 0};
 }
 
-static void end_list(compiler *c, mfi_list *list, value_class class)
+static void end_list(mfi_compiler *c, mfi_list *list, mfi_value_class class)
 {
     list->count = c->out->uops - list->first;
     refine_stores(c, *list);
@@ -349,43 +206,43 @@ static void end_list(compiler *c, mfi_list *list, value_class class)
 }
 
 /* Everything of a class that is ready after `phase` phases, and not before. */
-static void list_values(compiler *c, mfi_list *list, value_class class, int phase)
+static void list_values(mfi_compiler *c, mfi_list *list, mfi_value_class class, int phase)
 {
     *list = begin_list(c);
     for (int i = 0; i < c->p->chain.count; i++)
-        if (c->needed[i] && c->class[i] == class && instr(c, i)->kind != MFI_STORE && c->ready[i] == phase)
+        if (c->needed[i] && c->class[i] == class && mfi_instr_of(c, i)->kind != MFI_STORE && c->ready[i] == phase)
             add_instr(c, i);
     end_list(c, list, class);
 }
 
-static void list_stores(compiler *c, mfi_list *list)
+static void list_stores(mfi_compiler *c, mfi_list *list)
 {
     *list = begin_list(c);
     for (int i = 0; i < c->p->chain.count; i++)
-        if (instr(c, i)->kind == MFI_STORE && c->class[i] != ELEMENT)
-            c->class[i] = ROW, add_instr(c, i);
-    end_list(c, list, ROW);
+        if (mfi_instr_of(c, i)->kind == MFI_STORE && c->class[i] != MFI_ELEMENT)
+            c->class[i] = MFI_ROW, add_instr(c, i);
+    end_list(c, list, MFI_ROW);
 }
 
-static void mark_elements(const compiler *c, int i, bool *want)
+static void mark_elements(const mfi_compiler *c, int i, bool *want)
 {
     int16_t v[3];
-    if (want[i] || c->class[i] != ELEMENT)
+    if (want[i] || c->class[i] != MFI_ELEMENT)
         return;
     want[i] = true;
-    for (int k = operands_of(instr(c, i), v) - 1; k >= 0; k--)
+    for (int k = mfi_instr_operands(mfi_instr_of(c, i), v) - 1; k >= 0; k--)
         mark_elements(c, v[k], want);
 }
 
 /* The element values that the reductions of a phase, or in the last one the stores, need; then those. */
-static void list_elements(compiler *c, mfi_list *list, int phase)
+static void list_elements(mfi_compiler *c, mfi_list *list, int phase)
 {
     bool want[MFI_MAX_INSTR] = {false}, goal[MFI_MAX_INSTR] = {false};
     int count = c->p->chain.count;
     for (int i = 0; i < count; i++) {
-        const mfi_instr *in = instr(c, i);
+        const mfi_instr *in = mfi_instr_of(c, i);
         goal[i] = c->needed[i] && (phase < c->out->phases ? in->kind == MFI_REDUCE && c->ready[i] == phase + 1
-                                                          : in->kind == MFI_STORE && c->class[i] == ELEMENT);
+                                                          : in->kind == MFI_STORE && c->class[i] == MFI_ELEMENT);
         if (goal[i])
             mark_elements(c, in->a, want);
     }
@@ -398,22 +255,22 @@ static void list_elements(compiler *c, mfi_list *list, int phase)
             add_fold(c, i);
     for (int i = 0; i < count && phase == c->out->phases; i++)
         if (goal[i])
-            operand_value(c, instr(c, i)->a, ELEMENT); /* repetitions before the first store */
+            operand_value(c, mfi_instr_of(c, i)->a, MFI_ELEMENT); /* repetitions before the first store */
     for (int i = 0; i < count && phase == c->out->phases; i++)
         if (goal[i])
             add_instr(c, i);
-    end_list(c, list, ELEMENT);
+    end_list(c, list, MFI_ELEMENT);
     if (phase == c->out->phases)
         c->out->element_stores = list->count > 0;
 }
 
 /* ---- reductions ---- */
 
-static mf_status number_reductions(compiler *c)
+static mf_status number_reductions(mfi_compiler *c)
 {
     mfi_cpu_chain *out = c->out;
     for (int i = 0; i < c->p->chain.count; i++) {
-        const mfi_instr *in = instr(c, i);
+        const mfi_instr *in = mfi_instr_of(c, i);
         if (in->kind != MFI_REDUCE || !c->needed[i])
             continue;
         MF_REQUIRE(out->reduces < MFI_MAX_REDUCES && c->ready[i] <= MFI_MAX_PHASES, MF_E_UNSUPPORTED,
@@ -421,7 +278,7 @@ static mf_status number_reductions(compiler *c)
                    "executor takes no more: split it with outputs in between",
                    MFI_MAX_REDUCES, MFI_MAX_PHASES);
         mfi_cpu_reduce *r = &out->reduce[out->reduces];
-        mfi_ctype type = (mfi_ctype)instr(c, in->a)->ctype;
+        mfi_ctype type = (mfi_ctype)mfi_instr_of(c, in->a)->ctype;
         bool logical = in->reduce == MF_ANY || in->reduce == MF_ALL;
         *r = (mfi_cpu_reduce){.op = (mf_reduce_op)in->reduce, .ctype = type, .phase = c->ready[i] - 1};
         r->narrow = logical ? MFI_I32 : type;
@@ -449,7 +306,7 @@ static int group_rows(const mfi_cpu_chain *out, int block)
     }
 }
 
-static int64_t scratch_bytes(const compiler *c, int block)
+static int64_t scratch_bytes(const mfi_compiler *c, int block)
 {
     int64_t group = (int64_t)mfi_align_up((size_t)group_rows(c->out, block), 16), reduces = c->out->reduces;
     return block * (int64_t)(c->element_at + 32) + group * (c->row_at + reduces * (16 + 2 * (int64_t)sizeof(mfi_acc))) +
@@ -457,7 +314,7 @@ static int64_t scratch_bytes(const compiler *c, int block)
 }
 
 /* Choose the block's length by what is live, and turn offsets into bytes. Offsets stay multiples of 64. */
-static void scale_buffers(compiler *c)
+static void scale_buffers(mfi_compiler *c)
 {
     mfi_cpu_chain *out = c->out;
     int block = out->block;
@@ -472,10 +329,10 @@ static void scale_buffers(compiler *c)
         mfi_uop *u = &out->uop[i];
         if (u->dst < 0)
             continue;
-        value_class class = u->dst >= MFI_MAX_INSTR ? ELEMENT : c->class[u->dst];
-        u->buffer = class == ELEMENT ? u->buffer * block
-                    : class == ROW   ? (int32_t)mfi_align_up((size_t)c->uniform_at, 64) + u->buffer * group
-                                     : u->buffer;
+        mfi_value_class class = u->dst >= MFI_MAX_INSTR ? MFI_ELEMENT : c->class[u->dst];
+        u->buffer = class == MFI_ELEMENT ? u->buffer * block
+                    : class == MFI_ROW   ? (int32_t)mfi_align_up((size_t)c->uniform_at, 64) + u->buffer * group
+                                         : u->buffer;
     }
     out->row_bytes =
         (int32_t)mfi_align_up((size_t)c->uniform_at, 64) + (int32_t)mfi_align_up((size_t)(c->row_at * group), 64);
@@ -491,10 +348,10 @@ static void scale_buffers(compiler *c)
 
 /* ---- entry ---- */
 
-static mf_status check_operations(const compiler *c)
+static mf_status check_operations(const mfi_compiler *c)
 {
     for (int i = 0; i < c->p->chain.count; i++) {
-        const mfi_instr *in = instr(c, i);
+        const mfi_instr *in = mfi_instr_of(c, i);
         MF_REQUIRE(in->kind != MFI_APPLY || c->loops->apply[in->from][in->op], MF_E_INTERNAL,
                    "operation %s is not defined for %s", mf_op_name((mf_op)in->op),
                    mfi_ctype_name((mfi_ctype)in->from));
@@ -502,39 +359,24 @@ static mf_status check_operations(const compiler *c)
     return MF_OK;
 }
 
-static void count_domain(compiler *c)
+static void schedule(mfi_compiler *c)
 {
     mfi_cpu_chain *out = c->out;
-    int64_t rows = 1, length = 1;
-    for (int d = 0; d < c->p->ndim; d++)
-        *(d < c->row_dims ? &rows : &length) *= c->p->shape[d];
-    bool map = out->phases == 0;
-    out->rows = map ? rows * length : rows;
-    out->row_length = map ? 1 : length;
-    out->scale = map ? length : 1;
-}
-
-static void schedule(compiler *c)
-{
-    mfi_cpu_chain *out = c->out;
-    list_values(c, &out->uniform, UNIFORM, 0);
+    list_values(c, &out->uniform, MFI_UNIFORM, 0);
     for (int phase = 0; phase <= out->phases; phase++) {
-        list_values(c, &out->row[phase], ROW, phase);
+        list_values(c, &out->row[phase], MFI_ROW, phase);
         list_elements(c, &out->element[phase], phase);
     }
     list_stores(c, &out->row_stores);
     scale_buffers(c);
 }
 
-static mf_status compile(compiler *c)
+static mf_status compile(mfi_compiler *c)
 {
     mfi_cpu_chain *out = c->out;
     size_t count = (size_t)c->p->chain.count;
     MF_TRY(check_operations(c));
-    classify(c);
-    for (int i = 0; i < c->p->chain.count; i++)
-        if (instr(c, i)->kind == MFI_STORE)
-            need(c, i);
+    mfi_classify(c);
     MF_TRY(number_reductions(c));
     size_t passes = (size_t)out->phases + 2;
     out->uop = mfi_calloc(count * 2 * passes, sizeof *out->uop);
@@ -542,8 +384,7 @@ static mf_status compile(compiler *c)
     if (!out->uop || !out->walk)
         return MFI_NO_MEMORY(count * 2 * passes * sizeof *out->uop);
     out->block = 1024;
-    count_domain(c);
-    choose_layout(c);
+    mfi_choose_layout(c);
     schedule(c);
     return MF_OK;
 }
@@ -551,7 +392,7 @@ static mf_status compile(compiler *c)
 mf_status mfi_cpu_chain_new_isa(mfi_cpu_chain **out, const mfi_problem *p, const mfi_loops *loops)
 {
     *out = NULL;
-    compiler *c = mfi_calloc(1, sizeof *c);
+    mfi_compiler *c = mfi_calloc(1, sizeof *c);
     mfi_cpu_chain *chain = mfi_calloc(1, sizeof *chain);
     mf_status status = c && chain ? MF_OK : MFI_NO_MEMORY(sizeof *c + sizeof *chain);
     if (status == MF_OK) {

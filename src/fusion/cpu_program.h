@@ -72,9 +72,11 @@ struct mfi_cpu_chain {
     int phases, reduces, uops, walks;
     int64_t rows, row_length; /* row_length: product of the reduced dims; MAP: rows counts points, row_length is 1 */
     int64_t scale;            /* what a range given to mfi_cpu_chain_run is multiplied by to count in rows */
-    int64_t last_rows;        /* COLUMN: extent of the last row dim */
-    int64_t chunk, chunks;    /* reduction indices per partial result, and partial results per row */
-    int block, group;         /* elements of a block, most rows of a group */
+    int64_t
+        strip_row; /* MAP: length of the last dim if an operand is transposed, so that strips of columns reuse its lines; else 0 */
+    int64_t last_rows;     /* COLUMN: extent of the last row dim */
+    int64_t chunk, chunks; /* reduction indices per partial result, and partial results per row */
+    int block, group;      /* elements of a block, most rows of a group */
     /* arenas, in bytes */
     int32_t element_bytes; /* the thread's: element buffers, then fill, raw and narrow accumulators */
     int32_t fill, raw;
