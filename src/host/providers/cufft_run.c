@@ -91,14 +91,14 @@ static mf_status load(library *fft)
  */
 static void copy_half_spectrum(mfi_problem *map, const mfi_cufft_spec *f, const mfi_problem *p, double scale)
 {
-    int64_t n = p->u.fft.n[0];
+    int64_t n = p->u.fft.n[0], half = n / 2;
     mfi_ctype ctype = f->f64 ? MFI_C128 : MFI_C64;
     mfi_pass_begin(map, p->ndim, f->in_shape);
     int z = mfi_pass_cast(map, ctype, mfi_pass_load(map, 0, f->in, f->in_extent));
     int k = mfi_pass_index(map, p->ndim - 1);
     int edge = mfi_pass_apply(map, MF_OP_EQUAL, MFI_I64, k, mfi_pass_constant(map, MFI_I64, 0, 0), -1);
     if (n % 2 == 0) {
-        int middle = mfi_pass_constant(map, MFI_I64, (double)(n / 2), 0);
+        int middle = mfi_pass_constant(map, MFI_I64, (double)half, 0);
         int nyquist = mfi_pass_apply(map, MF_OP_EQUAL, MFI_I64, k, middle, -1);
         edge = mfi_pass_apply(map, MF_OP_LOGICAL_OR, MFI_I32, edge, nyquist, -1);
     }

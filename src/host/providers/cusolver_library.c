@@ -171,7 +171,7 @@ mf_status mfi_solver_handles_get(mfi_solver_handles **out, mfi_solver_library *l
             lib->handles = h;
         }
     }
-    if (status == MF_OK)
+    if (status == MF_OK && h)
         pthread_mutex_lock(&h->busy);
     *out = h;
     pthread_mutex_unlock(&lib->lock);
