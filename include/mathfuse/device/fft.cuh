@@ -42,7 +42,7 @@ template <int E, int B = 1, bool SPLIT = false, class R = by_length> struct conf
     typedef R order;
 };
 
-constexpr int default_ffts(int threads)
+MF_HOST_DEVICE constexpr int default_ffts(int threads)
 {
     return threads >= 96 ? 1 : 128 / threads;
 }
@@ -195,7 +195,7 @@ MF_DEVICE void exchange(const cplx<T> (&in)[A], cplx<T> (&out)[B], void *shared,
 
 // Of a pass with radix R after a product S of radices: for each m < S, w = e^(-2 pi i m / (R S)) to the powers 1, 4, 8
 // and 16, as far as needed; the thread makes the others in at most three products.
-constexpr int powers_kept(int r)
+MF_HOST_DEVICE constexpr int powers_kept(int r)
 {
     return r <= 4 ? 1 : r <= 16 ? 2 : 4;
 }
@@ -204,7 +204,7 @@ MF_HOST_DEVICE constexpr int power_kept(int i)
     return i == 0 ? 1 : 2 << i;
 }
 
-constexpr int table_offset(radix_list list, int upto)
+MF_HOST_DEVICE constexpr int table_offset(radix_list list, int upto)
 {
     int offset = 0, stride = 1;
     for (int p = 0; p < upto; p++) {
@@ -215,7 +215,7 @@ constexpr int table_offset(radix_list list, int upto)
     return offset;
 }
 
-constexpr int stride_before(radix_list list, int p)
+MF_HOST_DEVICE constexpr int stride_before(radix_list list, int p)
 {
     int stride = 1;
     for (int i = 0; i < p; i++)
@@ -250,7 +250,7 @@ template <int DIR, int R, class T> MF_DEVICE void times_powers(cplx<T> (&v)[R], 
 }
 
 // Signals of less than half a warp share an access: their places are shifted to other banks.
-constexpr int apart_in_banks(int words, int lanes, int first_radix)
+MF_HOST_DEVICE constexpr int apart_in_banks(int words, int lanes, int first_radix)
 {
     while (lanes > 1 && lanes < 16 && words % 16 != first_radix / 2 % 16)
         words++;
@@ -275,7 +275,7 @@ template <class T, int N, int DIR, class C> struct stockham {
     template <int P> using pass_at = pass<N, lanes, list.radix[P < 14 ? P : 0], stride_before(list, P)>;
     template <int P> static constexpr bool in_place = pass_at<P>::full &&elements % list.radix[P] == 0 && where::full;
 
-    static constexpr int most_slots()
+    static MF_HOST_DEVICE constexpr int most_slots()
     {
         int most = elements;
         for (int p = 0; p < passes; p++) {

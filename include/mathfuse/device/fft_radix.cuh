@@ -21,7 +21,7 @@ constexpr int forward = -1, inverse = 1; // the sign of the exponent; neither di
 // A number that the compiler knows.
 template <int I> struct fixed {
     static constexpr int value = I;
-    constexpr MF_HOST_DEVICE operator int() const { return I; }
+    MF_HOST_DEVICE constexpr operator int() const { return I; }
 };
 
 // f(fixed<0>), f(fixed<1>), ... f(fixed<N - 1>): a loop whose index can be a template argument.
@@ -45,7 +45,7 @@ struct octant {
     bool swap, negate_c, negate_s;
 };
 
-constexpr MF_HOST_DEVICE octant octant_of(i64 a, i64 n)
+MF_HOST_DEVICE constexpr octant octant_of(i64 a, i64 n)
 {
     octant o = {8 * (a % n), false, false, false};
     if (o.p > 4 * n) {
@@ -63,7 +63,7 @@ constexpr MF_HOST_DEVICE octant octant_of(i64 a, i64 n)
     return o;
 }
 
-constexpr MF_HOST_DEVICE turn in_full(octant o, double c, double s)
+MF_HOST_DEVICE constexpr turn in_full(octant o, double c, double s)
 {
     double x = o.swap ? s : c, y = o.swap ? c : s;
     return turn{o.negate_c ? -x : x, o.negate_s ? -y : y};
@@ -72,7 +72,7 @@ constexpr MF_HOST_DEVICE turn in_full(octant o, double c, double s)
 constexpr double quarter_pi = 0.78539816339744830962;
 
 // Cosine and sine of 2 pi a / n when the compiler knows a and n: the series, to the last place of a double.
-constexpr MF_HOST_DEVICE turn turn_at(i64 a, i64 n)
+MF_HOST_DEVICE constexpr turn turn_at(i64 a, i64 n)
 {
     octant o = octant_of(a, n);
     double x = quarter_pi * (double)o.p / (double)n, c = 0, s = 0, term = 1;
@@ -129,7 +129,7 @@ template <int DIR, int A, int N, class T> MF_DEVICE cplx<T> times_fixed(cplx<T> 
 
 // ---- butterflies: v becomes its transform, in natural order ----
 
-constexpr int first_factor(int n)
+MF_HOST_DEVICE constexpr int first_factor(int n)
 {
     if (n % 4 == 0 && n > 4)
         return 4;
@@ -213,12 +213,12 @@ template <int DIR, int R, class T> MF_DEVICE void butterfly(cplx<T> (&v)[R])
 
 constexpr int max_radix = 32, largest_prime = 13;
 
-constexpr bool is_power_of_2(int n)
+MF_HOST_DEVICE constexpr bool is_power_of_2(int n)
 {
     return (n & (n - 1)) == 0;
 }
 
-constexpr bool is_smooth(int n)
+MF_HOST_DEVICE constexpr bool is_smooth(int n)
 {
     for (int p = 2; p <= largest_prime; p++)
         while (n % p == 0)
@@ -226,7 +226,7 @@ constexpr bool is_smooth(int n)
     return n == 1;
 }
 
-constexpr int log2_of(int n)
+MF_HOST_DEVICE constexpr int log2_of(int n)
 {
     int bits = 0;
     for (; n > 1; n /= 2)
@@ -235,7 +235,7 @@ constexpr int log2_of(int n)
 }
 
 // The length whose passes are run: n, or for a large prime factor the power of two of a circular convolution.
-constexpr int work_length(int n)
+MF_HOST_DEVICE constexpr int work_length(int n)
 {
     int m = 1;
     while (m < 2 * n - 1)
@@ -248,7 +248,7 @@ struct radix_list {
     bool exact; // every radix divides the elements of a thread
 };
 
-constexpr int largest_divisor(int n, int limit, int of)
+MF_HOST_DEVICE constexpr int largest_divisor(int n, int limit, int of)
 {
     for (int d = limit; d > 1; d--)
         if (n % d == 0 && (of == 0 || of % d == 0))
@@ -257,7 +257,7 @@ constexpr int largest_divisor(int n, int limit, int of)
 }
 
 // Powers of two: as few passes as E allows, of nearly equal radices, the larger ones first.
-constexpr radix_list power_of_2_radices(int n, int e)
+MF_HOST_DEVICE constexpr radix_list power_of_2_radices(int n, int e)
 {
     int bits = log2_of(n), most = log2_of(e), passes = (bits + most - 1) / (most > 0 ? most : 1);
     radix_list list = {passes > 0 ? passes : 1, {1}, true};
@@ -270,7 +270,7 @@ constexpr radix_list power_of_2_radices(int n, int e)
 }
 
 // Other lengths: divisors of E, then what remains, in the middle, where threads may be idle at no other cost.
-constexpr radix_list smooth_radices(int n, int e)
+MF_HOST_DEVICE constexpr radix_list smooth_radices(int n, int e)
 {
     radix_list list = {0, {}, true};
     int rest = n, d = 1;
@@ -291,13 +291,13 @@ constexpr radix_list smooth_radices(int n, int e)
     return list;
 }
 
-constexpr radix_list radices_of(int n, int e)
+MF_HOST_DEVICE constexpr radix_list radices_of(int n, int e)
 {
     return is_power_of_2(n) && is_power_of_2(e) ? power_of_2_radices(n, e) : smooth_radices(n, e);
 }
 
 // Elements a thread holds by default. Powers of two: measured or derived for occupancy; others: few exact passes.
-constexpr int default_elements(int n, bool wide)
+MF_HOST_DEVICE constexpr int default_elements(int n, bool wide)
 {
     if (is_power_of_2(n)) {
         if (n <= 8)
