@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -53,6 +54,11 @@ def dtype_name(dtype: Any) -> str:
     except TypeError:
         name = dtype
     return _core.dtype(name)[0]
+
+
+def integer_dtype(name: str) -> str:
+    """The short name of an integer dtype, or of the one that stands in for it."""
+    return _core.dtype(_WIDER.get(name, name))[0]
 
 
 def _unsupported(dtype: Any) -> DtypeError:
@@ -137,12 +143,14 @@ def empty(library: str, kind: type, dtype: str, shape: tuple[int, ...], device: 
 
 
 def wrap(kind: type, array: Any) -> Any:
-    """Hand an array to the library of `kind` by DLPack."""
+    """Hand an array to the library of `kind`: by DLPack, or by its asarray for dtypes that NumPy does not export."""
     package = kind.__module__.partition(".")[0].removesuffix("lib")  # jaxlib's arrays belong to jax
-    for name in (kind.__module__, package, package + ".dlpack", package + ".numpy"):
-        module: Any = sys.modules.get(name)
-        if module is not None and hasattr(module, "from_dlpack"):
-            return module.from_dlpack(array)
+    for name in ("from_dlpack", "asarray"):
+        for module in (kind.__module__, package, package + ".dlpack", package + ".numpy"):
+            take = getattr(sys.modules.get(module), name, None)
+            if take is not None:
+                with suppress(BufferError, TypeError):
+                    return take(array)
     return array
 
 

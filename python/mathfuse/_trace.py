@@ -57,6 +57,15 @@ def _scalar_value(array: Any, dtype: str) -> tuple[float, float] | None:
     return (value.real, value.imag)
 
 
+def _number(x: Any) -> Traced:
+    """A NumPy integer or bool: a constant of its dtype, the next wider one that there is."""
+    trace = current()
+    dtype = _interop.integer_dtype(x.dtype.name)
+    if abs(int(x)) <= 2**53:
+        return trace.wrap(trace.graph.constant(dtype, float(int(x))))
+    return trace.capture(_array_of([x]).reshape(()))
+
+
 def current() -> Trace:
     stack = _local.__dict__.get("stack")
     if not stack:
@@ -83,6 +92,8 @@ def as_traced(x: Any) -> Traced:
         return trace.wrap(trace.graph.number("complex", x.real, x.imag))
     if _core.is_array(x):
         return trace.capture(x)
+    if hasattr(x, "__array_struct__"):
+        return _number(x)
     if isinstance(x, (list, tuple)):
         return trace.capture(_array_of(x))
     raise DtypeError(f"{x!r} is neither an array nor a number")

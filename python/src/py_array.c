@@ -36,11 +36,26 @@ static const mfpy_exchange *exchange_of(PyTypeObject *type)
     return api && api->header.version.major == 1 && api->borrow ? api : NULL;
 }
 
+/* Only NumPy's integers have a numerator, and only its scalars cannot be finalised. */
+static bool is_number(PyTypeObject *type)
+{
+    if (!has(type, "__array_struct__") || has(type, "__array_finalize__"))
+        return false;
+    PyObject *name = PyObject_GetAttrString((PyObject *)type, "__name__");
+    bool boolean = name && (PyUnicode_CompareWithASCIIString(name, "bool") == 0 ||
+                            PyUnicode_CompareWithASCIIString(name, "bool_") == 0);
+    PyErr_Clear();
+    Py_XDECREF(name);
+    return boolean || has(type, "numerator");
+}
+
 static mfpy_type classify_type(PyTypeObject *type, PyObject *object)
 {
     mfpy_type found = {type, MFPY_STATIC, MFPY_NUMPY, NULL};
     if (has(type, "__mathfuse_traced__")) {
         found.kind = MFPY_TRACED;
+    } else if (is_number(type)) {
+        found.kind = MFPY_NUMBER;
     } else if (has(type, "__array_struct__")) {
         /* Masked arrays are told apart there: their values are not all values. */
         found.kind = has(type, "filled") && has(type, "mask") ? MFPY_CONVERT : MFPY_STRUCT;

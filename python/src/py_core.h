@@ -29,6 +29,7 @@
 
 typedef enum mfpy_kind {
     MFPY_STATIC,   /* no array: part of the signature */
+    MFPY_NUMBER,   /* a NumPy integer or bool scalar: static too, by value, for it may be an axis or a length */
     MFPY_TRACED,   /* a value inside a trace */
     MFPY_STRUCT,   /* __array_struct__: NumPy arrays and scalars, ml_dtypes' included */
     MFPY_EXCHANGE, /* DLPack's C exchange table */
@@ -99,7 +100,7 @@ typedef enum mfpy_helper {
 } mfpy_helper;
 
 typedef struct mfpy_state {
-    PyTypeObject *context_type, *graph_type, *plan_type, *function_type;
+    PyTypeObject *context_type, *graph_type, *plan_type, *function_type, *kernel_type;
     PyObject *names[MFPY_NAME_COUNT];
     PyObject *helpers[MFPY_HELPER_COUNT];
     PyObject *dtypes[MF_DTYPE_COUNT];       /* NumPy's dtype objects */
@@ -208,6 +209,10 @@ typedef struct mfpy_context {
     PyObject_HEAD mf_context *context;
 } mfpy_context;
 
+typedef struct mfpy_kernel {
+    PyObject_HEAD mf_kernel *kernel;
+} mfpy_kernel;
+
 typedef struct mfpy_graph {
     PyObject_HEAD mf_graph *graph;
 } mfpy_graph;
@@ -264,6 +269,6 @@ void mfpy_signature_clear(mfpy_signature *signature);
 int mfpy_signature_of_call(mfpy_state *state, PyObject *args, PyObject *kwargs, mfpy_signature *signature,
                            mfpy_arrays *arrays);
 
-extern PyType_Spec mfpy_context_spec, mfpy_graph_spec, mfpy_plan_spec, mfpy_function_spec;
+extern PyType_Spec mfpy_context_spec, mfpy_graph_spec, mfpy_plan_spec, mfpy_function_spec, mfpy_kernel_spec;
 
 #endif

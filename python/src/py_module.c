@@ -229,7 +229,8 @@ static int module_exec(PyObject *module)
     if (add_type(module, &mfpy_context_spec, &state->context_type) < 0 ||
         add_type(module, &mfpy_graph_spec, &state->graph_type) < 0 ||
         add_type(module, &mfpy_plan_spec, &state->plan_type) < 0 ||
-        add_type(module, &mfpy_function_spec, &state->function_type) < 0)
+        add_type(module, &mfpy_function_spec, &state->function_type) < 0 ||
+        add_type(module, &mfpy_kernel_spec, &state->kernel_type) < 0)
         return -1;
     return PyModule_AddIntConstant(module, "MATCH_UNFUSED", MF_PLAN_MATCH_UNFUSED) < 0 ||
                    PyModule_AddIntConstant(module, "NO_FUSION", MF_PLAN_NO_FUSION) < 0 ||

@@ -7,6 +7,7 @@ enum {
     TAG_INT,
     TAG_FLOAT,
     TAG_COMPLEX,
+    TAG_NUMBER,
     TAG_STR,
     TAG_IDENTITY,
     TAG_SEQUENCE,
@@ -210,6 +211,23 @@ static void name_argument(const walk *w)
     Py_XDECREF(text);
 }
 
+static int write_number(mfpy_signature *s, PyObject *object)
+{
+    PyObject *integer = PyNumber_Long(object);
+    int overflow = 0;
+    long long value = integer ? PyLong_AsLongLongAndOverflow(integer, &overflow) : -1;
+    Py_XDECREF(integer);
+    if (!integer)
+        return -1;
+    if (overflow) {
+        PyErr_Format(PyExc_OverflowError, "%R is beyond 64 bits with sign", object);
+        return -1;
+    }
+    if (write_tag(s, TAG_NUMBER, 0) < 0 || write_identity(s, (PyObject *)Py_TYPE(object)) < 0)
+        return -1;
+    return write_word(s, (uint64_t)value);
+}
+
 static int walk_leaf(walk *w, PyObject *object)
 {
     mfpy_type type;
@@ -218,6 +236,8 @@ static int walk_leaf(walk *w, PyObject *object)
         w->signature->traced = true;
         return 0;
     }
+    if (type.kind == MFPY_NUMBER)
+        return write_number(w->signature, object);
     if (!mfpy_is_array(type.kind))
         return write_tag(w->signature, TAG_IDENTITY, 0) < 0 ? -1 : write_identity(w->signature, object);
     if (mfpy_arrays_add(w->state, w->arrays, object, &type, false, w->stream) < 0) {

@@ -131,6 +131,18 @@ def test_byte_order_and_alignment():
     np.testing.assert_array_equal(mf.negative(record["a"]), [-1, -2, -3, -4])
 
 
+def test_numpy_integers_are_arguments_and_operands():
+    x = np.ones((2, 6), np.float32)
+    assert mf.fft.rfft(x, n=np.int64(4), axis=np.int32(-1)).shape == (2, 3)
+    assert mf.sum(x, axis=np.int64(1), keepdims=np.bool_(True)).shape == (2, 1)
+    for scalar in (np.int64(3), np.int32(3), np.int8(3), np.uint16(3), np.bool_(True)):
+        assert mf.add(x, scalar).dtype == np.result_type(x, np.zeros(1, mf.add(scalar, scalar).dtype))
+    assert mf.add(np.int64(2**62), np.int64(1)) == 2**62 + 1
+    assert mf.add(np.uint8(200), np.uint8(100)) == 300  # widened first
+    with pytest.raises(OverflowError):
+        mf.add(np.uint64(2**63), 1)
+
+
 def test_lists_buffers_and_numbers():
     import array
 
