@@ -3,6 +3,7 @@
 #ifndef MFPY_CORE_H
 #define MFPY_CORE_H
 
+#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
 #include <stdbool.h>
