@@ -9,6 +9,7 @@
 #include "mathfuse/context.h"
 #include "mathfuse/graph.h"
 #include "mathfuse/plan.h"
+#include "mathfuse/kernel.h"
 
 #define MF_VERSION_MAJOR 0
 #define MF_VERSION_MINOR 1

@@ -250,6 +250,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->graph_type);
     Py_VISIT(state->plan_type);
     Py_VISIT(state->function_type);
+    Py_VISIT(state->kernel_type);
     for (int i = 0; i < MFPY_HELPER_COUNT; i++)
         Py_VISIT(state->helpers[i]);
     for (int i = 0; i < MF_DTYPE_COUNT; i++)
@@ -269,6 +270,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->graph_type);
     Py_CLEAR(state->plan_type);
     Py_CLEAR(state->function_type);
+    Py_CLEAR(state->kernel_type);
     for (int i = 0; i < MFPY_NAME_COUNT; i++)
         Py_CLEAR(state->names[i]);
     for (int i = 0; i < MFPY_HELPER_COUNT; i++)
