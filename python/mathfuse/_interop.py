@@ -17,13 +17,18 @@ _SUPPORTED = "bool, int32, int64, float16, bfloat16, float32, float64, complex64
 
 
 @cache
+def _module(name: str) -> Any:
+    return import_module(name)
+
+
+@cache
 def numpy_dtype(name: str) -> Any:
     """NumPy's dtype object; bfloat16 and fp8 are ml_dtypes'."""
     import numpy as np
 
     if name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         try:
-            ml_dtypes: Any = import_module("ml_dtypes")
+            ml_dtypes = _module("ml_dtypes")
         except ImportError:
             raise DtypeError(f"NumPy arrays of {name} need the package ml_dtypes: pip install ml-dtypes") from None
         return np.dtype(getattr(ml_dtypes, name))
@@ -86,8 +91,7 @@ def _convert_numpy(x: Any) -> Any:
 
 
 def _convert_torch(x: Any) -> Any:
-    torch: Any = import_module("torch")
-
+    torch = _module("torch")
     name = str(x.dtype).removeprefix("torch.")
     if name in _WIDER:
         return x.to(getattr(torch, _WIDER[name]))
@@ -129,17 +133,18 @@ def empty(library: str, kind: type, dtype: str, shape: tuple[int, ...], device: 
             return np.empty(shape, numpy_dtype(dtype))
         library = "torch" if "torch" in sys.modules else "cupy"
     if library == "torch":
-        torch: Any = import_module("torch")
-
+        torch = _module("torch")
         return torch.empty(shape, dtype=getattr(torch, dtype), device="cpu" if device < 0 else f"cuda:{device}")
     try:
-        cupy: Any = import_module("cupy")
+        cupy = _module("cupy")
     except ImportError:
         raise DeviceError(
             f"a result for {kind.__module__}.{kind.__qualname__} on cuda:{device} needs CuPy or PyTorch"
         ) from None
+    if cupy.cuda.runtime.getDevice() == device:  # entering a device costs more than asking
+        return cupy.ndarray(shape, numpy_dtype(dtype))
     with cupy.cuda.Device(device):
-        return cupy.empty(shape, numpy_dtype(dtype))
+        return cupy.ndarray(shape, numpy_dtype(dtype))
 
 
 def wrap(kind: type, array: Any) -> Any:
@@ -157,12 +162,12 @@ def wrap(kind: type, array: Any) -> Any:
 def current_stream(library: str, device: int) -> int:
     """The stream that a library works on now, as an address."""
     if library == "torch":
-        torch: Any = import_module("torch")
-
+        torch = _module("torch")
         return int(torch.cuda.current_stream(device).cuda_stream)
     if library == "cupy":
-        cupy: Any = import_module("cupy")
-
+        cupy = _module("cupy")
+        if cupy.cuda.runtime.getDevice() == device:
+            return int(cupy.cuda.get_current_stream().ptr)
         with cupy.cuda.Device(device):
             return int(cupy.cuda.get_current_stream().ptr)
     return 0
