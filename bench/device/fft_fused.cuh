@@ -25,10 +25,9 @@ template <int N, class C, feed FEED> struct fused {
 // A thread copies the elements that it will read itself, so that no barrier is needed.
 template <class F> MF_DEVICE void stage(mf::c64 *place, const mf::c64 *src)
 {
-    mf::fft::each<F::elements>([&](auto i) {
-        if (F::valid(i))
-            mf::copy_async<8>(place + F::index(i), src + F::index(i));
-    });
+    mf::c64 *to = place + F::lane();
+    const mf::c64 *from = src + F::lane();
+    F::for_each([&](auto, mf::i64 offset) { mf::copy_async<8>(to + offset, from + offset); });
     mf::copy_commit();
 }
 
@@ -64,10 +63,7 @@ __global__ void __launch_bounds__(fused<N, C, FEED>::there::threads, RESIDENT)
             F::load(x, src + offset(group));
         }
         F::run(x, shared, table);
-        mf::fft::each<F::elements>([&](auto i) {
-            if (F::valid(i))
-                x[i] = x[i] * h[F::index(i)];
-        });
+        F::multiply(x, h);
         G::run(x, shared, table);
         G::store(x, dst + offset(group));
     }

@@ -1,0 +1,454 @@
+// Complex transforms of a thread and of a block; fft.cuh says how they are used.
+#ifndef MATHFUSE_DEVICE_FFT_BLOCK_CUH
+#define MATHFUSE_DEVICE_FFT_BLOCK_CUH
+
+#include "mathfuse/device/fft_radix.cuh"
+#if !defined(__CUDACC__)
+#include "mathfuse/device/emulate.h"
+#endif
+#ifndef MF_DYNAMIC_SHARED
+#define MF_DYNAMIC_SHARED(type, name) extern __shared__ __align__(1024) type name[]
+#endif
+namespace mf
+{
+namespace fft
+{
+
+template <int... R> struct radices {
+    static constexpr radix_list list = {(int)sizeof...(R), {R...}, true};
+};
+struct by_length { // radices chosen from the length and the elements of a thread
+};
+
+// E elements in a thread, B signals in a block. SPLIT: real and imaginary parts pass through shared memory one after
+// the other, which halves it. R: radices, first pass first, each a divisor of E.
+template <int E, int B = 1, bool SPLIT = false, class R = by_length> struct config {
+    static constexpr int elements = E, ffts = B;
+    static constexpr bool split = SPLIT;
+    typedef R order;
+};
+
+MF_HOST_DEVICE constexpr int default_ffts(int threads)
+{
+    return threads >= 96 ? 1 : 128 / threads;
+}
+
+template <class T, int N> struct default_choice {
+    static constexpr int work = work_length(N), elements = default_elements(work, sizeof(T) == 8);
+    typedef config<elements, default_ffts((work + elements - 1) / elements), (work * sizeof(cplx<T>) >= 65536)> type;
+};
+template <class T, int N> using default_config = typename default_choice<T, N>::type;
+
+template <int N, int E, class R> struct radix_order {
+    static constexpr radix_list list = R::list;
+};
+template <int N, int E> struct radix_order<N, E, by_length> {
+    static constexpr radix_list list = radices_of(N, E);
+};
+
+// A complex number of any storage type, as the type T that is computed with; and back.
+template <class T, class S> MF_DEVICE cplx<T> widen_to(cplx<S> x)
+{
+    return cplx<T>{(T)widen(x.re), (T)widen(x.im)};
+}
+template <class S, class T> MF_DEVICE cplx<S> narrow_to(cplx<T> x)
+{
+    return cplx<S>{narrow<S>(x.re), narrow<S>(x.im)};
+}
+
+// ---- one thread ----
+
+template <class T, int N, int DIR> struct thread {
+    static_assert(N <= 64 && is_smooth(N), "a thread transforms lengths up to 64 of the primes up to 13");
+    static MF_DEVICE void run(cplx<T> (&x)[N]) { butterfly<DIR, N>(x); }
+};
+
+// ---- a block: which elements a thread holds, and how they change hands ----
+
+// Of N places in E elements of each thread, the first LIMIT are in use.
+template <int N, int E, int LIMIT = N> struct layout {
+    static constexpr int elements = E, limit = LIMIT, lanes = (N + E - 1) / E; // threads of one signal
+    static constexpr bool full = lanes * E == LIMIT;
+    static MF_DEVICE int at(int lane, int i) { return lane + i * lanes; }
+    static MF_DEVICE bool valid(int lane, int i) { return full || at(lane, i) < LIMIT; }
+};
+
+// The bytes of one word per element in shared memory; every 128 bytes are followed by one more word.
+template <class W> constexpr int pad_shift = sizeof(W) == 4 ? 5 : sizeof(W) == 8 ? 4 : 3;
+template <class W> MF_HOST_DEVICE constexpr int padded(int i)
+{
+    return i + (i >> pad_shift<W>);
+}
+
+// A place is a base that depends on the lane and an offset the compiler knows. For powers of two they share no bits, so
+// each is padded by itself and the offset ends up in the instruction.
+template <bool APART, class W> MF_DEVICE int padded_sum(int base, int offset)
+{
+    return APART ? padded<W>(base) + padded<W>(offset) : padded<W>(base + offset);
+}
+
+template <int N, int LANES, int R, int STRIDE> struct pass {
+    static constexpr int butterflies = N / R, each_lane = (butterflies + LANES - 1) / LANES, slots = each_lane * R;
+    static constexpr bool full = each_lane * LANES == butterflies;
+    static constexpr bool apart = is_power_of_2(N) && is_power_of_2(LANES);
+    static MF_DEVICE bool valid(int lane, int slot) { return full || lane + slot / R * LANES < butterflies; }
+    // Butterfly j takes elements j + k N / R,
+    template <class W> static MF_DEVICE int source(int lane, int slot)
+    {
+        return padded_sum<apart, W>(lane, slot / R * LANES + slot % R * butterflies);
+    }
+    // and its results go to j / STRIDE * STRIDE * R + j % STRIDE + k STRIDE.
+    template <class W> static MF_DEVICE int target(int lane, int slot)
+    {
+        int k = slot % R, q = slot / R * LANES;
+        if constexpr (apart)
+            return padded<W>(lane / STRIDE * (STRIDE * R) + lane % STRIDE) +
+                   padded<W>(q / STRIDE * (STRIDE * R) + q % STRIDE + k * STRIDE);
+        int j = lane + q;
+        return padded<W>(j / STRIDE * (STRIDE * R) + j % STRIDE + k * STRIDE);
+    }
+};
+
+template <class L> struct natural { // the layout outside
+    static constexpr int slots = L::elements;
+    static constexpr bool apart = is_power_of_2(L::limit) && is_power_of_2(L::lanes);
+    static MF_DEVICE bool valid(int lane, int slot) { return L::valid(lane, slot); }
+    template <class W> static MF_DEVICE int source(int lane, int slot)
+    {
+        return padded_sum<apart, W>(lane, slot * L::lanes);
+    }
+    template <class W> static MF_DEVICE int target(int lane, int slot) { return source<W>(lane, slot); }
+};
+
+template <class L> struct mirrored { // for element k of the layout outside, element -k
+    static constexpr int slots = L::elements;
+    static MF_DEVICE bool valid(int lane, int slot) { return L::valid(lane, slot); }
+    template <class W> static MF_DEVICE int source(int lane, int slot)
+    {
+        int k = L::at(lane, slot);
+        return padded<W>(k == 0 ? 0 : L::limit - k);
+    }
+};
+
+// Threads of a signal that lie within one warp need no more than the warp's barrier.
+template <int LANES> MF_DEVICE void sync_lanes()
+{
+    if constexpr (LANES <= 32 && 32 % LANES == 0)
+        __syncwarp();
+    else
+        __syncthreads();
+}
+
+// out[slot of TO] = in[slot of FROM], through shared memory for one signal.
+template <class FROM, class TO, int LANES, bool SPLIT, class T, int A, int B>
+MF_DEVICE void exchange(const cplx<T> (&in)[A], cplx<T> (&out)[B], void *shared, int lane)
+{
+    if constexpr (LANES == 1) {
+        cplx<T> *all = (cplx<T> *)shared;
+        each<FROM::slots>([&](auto i) { all[FROM::template target<cplx<T>>(0, i)] = in[i]; });
+        each<TO::slots>([&](auto i) { out[i] = all[TO::template source<cplx<T>>(0, i)]; });
+    } else if constexpr (SPLIT) {
+        T *part = (T *)shared;
+        each<2>([&](auto imaginary) {
+            constexpr bool im = decltype(imaginary)::value == 1;
+            sync_lanes<LANES>();
+            each<FROM::slots>([&](auto i) {
+                if (FROM::valid(lane, i))
+                    part[FROM::template target<T>(lane, i)] = im ? in[i].im : in[i].re;
+            });
+            sync_lanes<LANES>();
+            each<TO::slots>([&](auto i) {
+                if (TO::valid(lane, i))
+                    (im ? out[i].im : out[i].re) = part[TO::template source<T>(lane, i)];
+            });
+        });
+    } else {
+        cplx<T> *all = (cplx<T> *)shared;
+        sync_lanes<LANES>();
+        each<FROM::slots>([&](auto i) {
+            if (FROM::valid(lane, i))
+                all[FROM::template target<cplx<T>>(lane, i)] = in[i];
+        });
+        sync_lanes<LANES>();
+        each<TO::slots>([&](auto i) {
+            if (TO::valid(lane, i))
+                out[i] = all[TO::template source<cplx<T>>(lane, i)];
+        });
+    }
+}
+
+// ---- roots between passes ----
+
+// Of a pass with radix R after a product S of radices: for each m < S, w = e^(-2 pi i m / (R S)) to the powers 1, 4, 8
+// and 16, as far as needed; the thread makes the others in at most three products.
+MF_HOST_DEVICE constexpr int powers_kept(int r)
+{
+    return r <= 4 ? 1 : r <= 16 ? 2 : 4;
+}
+MF_HOST_DEVICE constexpr int power_kept(int i)
+{
+    return i == 0 ? 1 : 2 << i;
+}
+
+MF_HOST_DEVICE constexpr int table_offset(radix_list list, int upto)
+{
+    int offset = 0, stride = 1;
+    for (int p = 0; p < upto; p++) {
+        if (p > 0)
+            offset += (stride * powers_kept(list.radix[p]) + 1) / 2 * 2;
+        stride *= list.radix[p];
+    }
+    return offset;
+}
+
+MF_HOST_DEVICE constexpr int stride_before(radix_list list, int p)
+{
+    int stride = 1;
+    for (int i = 0; i < p; i++)
+        stride *= list.radix[i];
+    return stride;
+}
+
+// v[k] times w^k, from the kept powers of w.
+template <int DIR, int R, class T> MF_DEVICE void times_powers(cplx<T> (&v)[R], const cplx<T> *kept)
+{
+    constexpr int K = powers_kept(R);
+    pack<cplx<T>, K> w;
+    load_pack<(K > 1 ? 16 : (int)sizeof(cplx<T>))>(w, kept);
+    cplx<T> low[4], base = {};
+    low[1] = w.v[0];
+    low[2] = low[1] * low[1];
+    low[3] = low[1] * low[2];
+    cplx<T> w4 = w.v[K > 1 ? 1 : 0], w8 = K > 2 ? w.v[K > 2 ? 2 : 0] : w4 * w4, w12 = w8 * w4;
+    each<R>([&](auto k) {
+        constexpr int p = decltype(k)::value % 4, q = decltype(k)::value / 4;
+        if constexpr (p == 0 && q > 0) {
+            constexpr int low_q = q % 4;
+            base = low_q == 1 ? w4 : low_q == 2 ? w8 : w12;
+            if constexpr (q > 4)
+                base = base * w.v[K > 2 ? 3 : 0];
+            else if constexpr (q == 4)
+                base = w.v[K > 2 ? 3 : 0];
+        }
+        if constexpr (decltype(k)::value > 0)
+            v[k] = times_root<DIR>(v[k], q == 0 ? low[p] : p == 0 ? base : base * low[p]);
+    });
+}
+
+// Signals of less than half a warp share an access: their places are shifted to other banks.
+MF_HOST_DEVICE constexpr int apart_in_banks(int words, int lanes, int first_radix)
+{
+    while (lanes > 1 && lanes < 16 && words % 16 != first_radix / 2 % 16)
+        words++;
+    return words;
+}
+
+// ---- a block, lengths of the primes up to 13 ----
+
+template <class T, int N, int DIR, class C> struct stockham {
+    static constexpr radix_list list = radix_order<N, C::elements, typename C::order>::list;
+    static constexpr int size = N, direction = DIR, elements = C::elements, ffts = C::ffts, passes = list.count;
+    typedef layout<N, elements> where;
+    static constexpr int lanes = where::lanes, threads = lanes * ffts;
+    static constexpr bool split = C::split && lanes > 1;
+    static constexpr int signal_words = split ? padded<T>(N - 1) + 1 : padded<cplx<T>>(N - 1) + 1;
+    static constexpr int signal_bytes =
+        apart_in_banks(signal_words, lanes, list.radix[0]) * (int)(split ? sizeof(T) : sizeof(cplx<T>));
+    static constexpr int table_size = table_offset(list, passes);
+    static_assert(threads <= 1024, "a block has at most 1024 threads: more elements in a thread, or fewer signals");
+    static_assert(stride_before(list, passes) == N, "the radices' product is the length");
+
+    template <int P> using pass_at = pass<N, lanes, list.radix[P < 14 ? P : 0], stride_before(list, P)>;
+    template <int P> static constexpr bool in_place = pass_at<P>::full &&elements % list.radix[P] == 0 && where::full;
+
+    static MF_HOST_DEVICE constexpr int most_slots()
+    {
+        int most = elements;
+        for (int p = 0; p < passes; p++) {
+            int r = list.radix[p], slots = (N / r + lanes - 1) / lanes * r;
+            most = slots > most ? slots : most;
+        }
+        return most;
+    }
+    static constexpr int slots = most_slots();
+    static constexpr bool exchanges = passes > 1 || !in_place<0>;
+
+    template <int P = 1> static MF_HOST_DEVICE cplx<T> table_entry(int i)
+    {
+        if constexpr (P < passes) {
+            constexpr int begin = table_offset(list, P), end = table_offset(list, P + 1),
+                          kept = powers_kept(list.radix[P]);
+            constexpr i64 n = (i64)stride_before(list, P) * list.radix[P];
+            if (i >= end)
+                return table_entry<P + 1>(i);
+            turn w = turn_of((i64)((i - begin) / kept) * power_kept((i - begin) % kept), n);
+            return cplx<T>{(T)w.c, (T)-w.s};
+        } else {
+            return cplx<T>{T(1), T(0)};
+        }
+    }
+
+    // The butterflies of pass P on v, butterfly after butterfly.
+    template <int P> static MF_DEVICE void transform(cplx<T> (&v)[slots], const cplx<T> *table, int lane)
+    {
+        typedef pass_at<P> here;
+        constexpr int R = list.radix[P];
+        each<here::each_lane>([&](auto q) {
+            if (here::valid(lane, q * R)) {
+                cplx<T> u[R];
+                each<R>([&](auto k) { u[k] = v[q * R + k]; });
+                if constexpr (P > 0) {
+                    constexpr int stride = stride_before(list, P), offset = table_offset(list, P);
+                    times_powers<DIR>(u, table + offset + (lane + q * lanes) % stride * powers_kept(R));
+                }
+                butterfly<DIR, R>(u);
+                each<R>([&](auto k) { v[q * R + k] = u[k]; });
+            }
+        });
+    }
+
+    template <int P>
+    static MF_DEVICE void passes_from(cplx<T> (&v)[slots], void *shared, const cplx<T> *table, int lane)
+    {
+        transform<P>(v, table, lane);
+        if constexpr (P + 1 < passes) {
+            exchange<pass_at<P>, pass_at<P + 1>, lanes, split>(v, v, shared, lane);
+            passes_from<P + 1>(v, shared, table, lane);
+        }
+    }
+
+    // `shared`: of this signal.
+    static MF_DEVICE void run_signal(cplx<T> (&x)[elements], void *shared, const cplx<T> *table, int lane)
+    {
+        constexpr int first = list.radix[0], last = list.radix[passes - 1];
+        cplx<T> v[slots];
+        if constexpr (in_place<0>)
+            each<elements>([&](auto i) { v[i % (elements / first) * first + i / (elements / first)] = x[i]; });
+        else
+            exchange<natural<where>, pass_at<0>, lanes, split>(x, v, shared, lane);
+        passes_from<0>(v, shared, table, lane);
+        if constexpr (in_place<passes - 1>)
+            each<elements>([&](auto i) { x[i] = v[i % (elements / last) * last + i / (elements / last)]; });
+        else
+            exchange<pass_at<passes - 1>, natural<where>, lanes, split>(v, x, shared, lane);
+    }
+};
+
+// ---- other lengths: Bluestein's circular convolution with a chirp, whose transform is in the table ----
+
+template <class T, int N, int DIR, class C> struct bluestein {
+    static constexpr int work = work_length(N);
+    typedef stockham<T, work, forward, C> there;
+    typedef stockham<T, work, inverse, C> back;
+    static constexpr int size = N, direction = DIR, elements = C::elements, ffts = C::ffts, passes = there::passes;
+    typedef layout<work, elements, N> where;
+    static constexpr int lanes = where::lanes, threads = lanes * ffts;
+    static constexpr bool split = there::split;
+    static constexpr int signal_bytes = there::signal_bytes;
+    static constexpr bool exchanges = there::exchanges;
+    static constexpr int chirp = (there::table_size + 1) / 2 * 2, spectrum = chirp + N, table_size = spectrum + work;
+
+    static MF_HOST_DEVICE turn chirp_at(i64 n) { return turn_of(n * n % (2 * N), 2 * N); }
+
+    static MF_HOST_DEVICE cplx<T> table_entry(int i)
+    {
+        if (i < chirp)
+            return there::table_entry(i);
+        if (i < spectrum) {
+            turn w = chirp_at(i - chirp);
+            return cplx<T>{(T)w.c, (T)-w.s};
+        }
+        double re = 1, im = 0; // the chirp is even, so its transform is a sum of cosines
+        for (i64 n = 1; n < N; n++) {
+            turn w = chirp_at(n), v = turn_of(n * (i - spectrum) % work, work);
+            re += 2 * w.c * v.c;
+            im += 2 * w.s * v.c;
+        }
+        return cplx<T>{(T)(re / work), (T)(im / work)};
+    }
+
+    static MF_DEVICE void run_signal(cplx<T> (&x)[elements], void *shared, const cplx<T> *table, int lane)
+    {
+        each<elements>([&](auto i) {
+            int n = where::at(lane, i);
+            cplx<T> y = {x[i].re, -DIR * x[i].im}; // an inverse transform is a forward one between conjugations
+            x[i] = where::valid(lane, i) ? y * table[chirp + n] : cplx<T>{T(0), T(0)};
+        });
+        there::run_signal(x, shared, table, lane);
+        each<elements>([&](auto i) {
+            if (layout<work, elements>::valid(lane, i))
+                x[i] = x[i] * table[spectrum + where::at(lane, i)];
+        });
+        back::run_signal(x, shared, table, lane);
+        each<elements>([&](auto i) {
+            if (where::valid(lane, i)) {
+                cplx<T> y = x[i] * table[chirp + where::at(lane, i)];
+                x[i] = cplx<T>{y.re, -DIR * y.im};
+            }
+        });
+    }
+};
+
+// ---- what users call ----
+
+template <bool SMOOTH, class T, int N, int DIR, class C> struct method {
+    typedef stockham<T, N, DIR, C> type;
+};
+template <class T, int N, int DIR, class C> struct method<false, T, N, DIR, C> {
+    typedef bluestein<T, N, DIR, C> type;
+};
+
+// A complex transform of N. Traits: size, elements (of a thread), lanes (threads of a signal), ffts (signals of the
+// block), threads, shared_bytes, table_size.
+template <class T, int N, int DIR, class C = default_config<T, N>>
+struct block : method<is_smooth(N), T, N, DIR, C>::type {
+    typedef typename method<is_smooth(N), T, N, DIR, C>::type base;
+    typedef typename base::where where;
+    typedef T real;
+    using base::elements;
+    static constexpr int shared_bytes = base::exchanges ? base::signal_bytes * base::ffts : 0;
+
+    static MF_DEVICE int lane() { return (int)threadIdx.x % base::lanes; }
+    static MF_DEVICE int signal() { return (int)threadIdx.x / base::lanes; } // of the block's, this thread's
+    static MF_DEVICE int index(int i) { return where::at(lane(), i); }       // of x[i]
+    static MF_DEVICE bool valid(int i) { return where::valid(lane(), i); }   // false: x[i] is no element
+
+    // f(i, offset) for each i with an element; `offset` from this thread's first one, known to the compiler if the stride is.
+    template <class F> static MF_DEVICE void for_each(F &&f)
+    {
+        int l = lane();
+        each<elements>([&](auto i) {
+            if (where::valid(l, i))
+                f(i, (i64)(decltype(i)::value * base::lanes));
+        });
+    }
+    // From and to a signal whose elements lie `stride` apart, of any storage type; what is no element becomes zero.
+    template <class S> static MF_DEVICE void load(cplx<T> (&x)[elements], const cplx<S> *src, i64 stride = 1)
+    {
+        const cplx<S> *mine = src + lane() * stride;
+        if constexpr (!where::full)
+            each<elements>([&](auto i) { x[i] = cplx<T>{T(0), T(0)}; });
+        for_each([&](auto i, i64 offset) { x[i] = widen_to<T>(mine[offset * stride]); });
+    }
+    template <class S> static MF_DEVICE void store(const cplx<T> (&x)[elements], cplx<S> *dst, i64 stride = 1)
+    {
+        cplx<S> *mine = dst + lane() * stride;
+        for_each([&](auto i, i64 offset) { mine[offset * stride] = narrow_to<S>(x[i]); });
+    }
+    // x = x h, element by element.
+    template <class S> static MF_DEVICE void multiply(cplx<T> (&x)[elements], const cplx<S> *h)
+    {
+        const cplx<S> *mine = h + lane();
+        for_each([&](auto i, i64 offset) { x[i] = x[i] * widen_to<T>(mine[offset]); });
+    }
+    static MF_DEVICE void *own(void *shared) { return (char *)shared + signal() * base::signal_bytes; }
+    static MF_DEVICE void run(cplx<T> (&x)[elements], void *shared, const cplx<T> *table)
+    {
+        base::run_signal(x, own(shared), table, lane());
+    }
+};
+
+} // namespace fft
+} // namespace mf
+
+#endif
