@@ -192,6 +192,18 @@ static int fill_from_interface(mfpy_array *array, PyObject *dict)
     return steps.count < 0 || mfpy_set_strides(t, bytes) ? 0 : -1;
 }
 
+/* Work that the producer still has on a stream of its own: we launch on the legacy stream, which may not wait for it. */
+static int wait_for_producer(mfpy_state *state, PyObject *dict)
+{
+    PyObject *stream = PyDict_GetItemString(dict, "stream");
+    if (!stream || stream == Py_None || (PyLong_Check(stream) && PyLong_AsLong(stream) == 1))
+        return 0;
+    PyObject *context = mfpy_context_for(state, MF_CUDA, 0);
+    PyObject *done = context ? PyObject_CallMethod(context, "synchronize", NULL) : NULL;
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
 int mfpy_import_cuda(mfpy_state *state, mfpy_array *array)
 {
     PyObject *dict = PyObject_GetAttr(array->object, state->names[MFPY_S_CAI]);
@@ -202,7 +214,7 @@ int mfpy_import_cuda(mfpy_state *state, mfpy_array *array)
         PyErr_Format(PyExc_TypeError, "the __cuda_array_interface__ of %R is not supported: %R",
                      (PyObject *)array->type.type, dict);
     array->holder = dict;
-    return result;
+    return result == 0 ? wait_for_producer(state, dict) : result;
 }
 
 /* ---- making arrays ---- */

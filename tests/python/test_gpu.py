@@ -275,3 +275,19 @@ def test_threads_and_streams(rng):
                 assert torch.allclose(y, want, atol=1e-3)
 
     together(8, work)
+
+
+def test_cuda_array_interface_alone(rng):
+    cupy = library("cupy")
+
+    class Interface:
+        def __init__(self, array):
+            self.array = array
+
+        @property
+        def __cuda_array_interface__(self):
+            return self.array.__cuda_array_interface__
+
+    x = cupy.asarray(normal(rng, (6, 8)))
+    y = mf.exp(Interface(x[::2, ::-1]))
+    assert_close(np.asarray(y.get() if hasattr(y, "get") else y.cpu()), np.exp(x.get().astype(float))[::2, ::-1], scale=4)
