@@ -188,3 +188,15 @@ def test_a_pointer_is_never_kept():
     f(first)
     ctypes.memset(first.ctypes.data, 0x7F, first.nbytes)
     np.testing.assert_array_equal(f(np.zeros(1 << 16)), np.ones(1 << 16))
+
+
+@pytest.mark.parametrize("name", ["array_api_strict", "jax.numpy"])
+def test_other_libraries_get_their_type_back(name):
+    library = pytest.importorskip(name)
+    x = library.asarray([[1.0, 2.0], [3.0, 4.0]])
+    y = mf.matmul(x, x, activation="relu")
+    assert type(y) is type(x)
+    np.testing.assert_array_equal(np.asarray(y), [[7, 10], [15, 22]])
+    parts = mf.fuse(lambda a: {"sum": a.sum(0), "transposed": a.T})(x)
+    assert type(parts["sum"]) is type(x)
+    np.testing.assert_array_equal(np.asarray(parts["transposed"]), [[1, 3], [2, 4]])
