@@ -204,6 +204,7 @@ static void small_lengths(device &d)
     VARIANT(64, once, 4, 8, 16);
     VARIANT(64, persist, 4, 8, 16);
     VARIANT(64, ahead, 4, 8, 16);
+    VARIANT(64, once, 8, 8, 16);
     VARIANT(64, once, 2, 8, 32);
     VARIANT(64, once, 4, 16, 32);
     VARIANT(64, once, 4, 4, 16);
@@ -213,6 +214,8 @@ static void small_lengths(device &d)
     VARIANT(256, persist, 4, 16, 8);
     VARIANT(256, ahead, 4, 16, 8);
     VARIANT(256, staged, 4, 16, 8);
+    VARIANT(256, once, 6, 16, 8);
+    VARIANT(256, once, 8, 16, 8);
     VARIANT(256, once, 2, 16, 16);
     VARIANT(256, once, 4, 8, 4);
     summary(d, 256);
@@ -221,7 +224,8 @@ static void small_lengths(device &d)
     VARIANT(1024, persist, 4, 16, 2);
     VARIANT(1024, ahead, 4, 16, 2);
     VARIANT(1024, staged, 4, 16, 2);
-    VARIANT(1024, once, 8, 16, 1);
+    VARIANT(1024, once, 6, 16, 2);
+    VARIANT(1024, once, 16, 16, 1);
     VARIANT(1024, once, 3, 32, 4);
     VARIANT(1024, staged, 3, 32, 4);
     VARIANT(1024, once, 4, 8, 2);
@@ -238,6 +242,7 @@ static void middle_lengths(device &d)
     VARIANT(4096, staged, 3, 16, 1);
     VARIANT(4096, once, 3, 16, 1, true);
     VARIANT(4096, staged, 3, 16, 1, true);
+    VARIANT(4096, once, 4, 16, 1, true);
     VARIANT(4096, once, 3, 32, 1);
     VARIANT(4096, staged, 3, 32, 1);
     VARIANT(4096, once, 2, 8, 1);

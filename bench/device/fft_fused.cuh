@@ -31,11 +31,11 @@ template <class F> MF_DEVICE void stage(mf::c64 *place, const mf::c64 *src)
     mf::copy_commit();
 }
 
+// No __restrict__: the compiler would keep the filter and the roots in registers from group to group, more than there are.
 // dst = inverse(h * forward(src)) for signals_of_a_block x groups signals; h holds the factor 1 / N.
 template <int N, class C, feed FEED, int RESIDENT>
 __global__ void __launch_bounds__(fused<N, C, FEED>::there::threads, RESIDENT)
-    convolve(const mf::c64 *__restrict__ src, const mf::c64 *__restrict__ h, mf::c64 *__restrict__ dst,
-             const mf::c64 *__restrict__ table, long long groups)
+    convolve(const mf::c64 *src, const mf::c64 *h, mf::c64 *dst, const mf::c64 *table, long long groups)
 {
     typedef typename fused<N, C, FEED>::there F;
     typedef typename fused<N, C, FEED>::back G;

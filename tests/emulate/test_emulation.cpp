@@ -2,6 +2,7 @@
 #include "mathfuse/device/emulate.h"
 #include "mathfuse/device/reduce.cuh"
 #include "mathfuse/device/tile.cuh"
+#include "mathfuse/device/mma.cuh"
 #include "expect.h"
 
 using mf::emulate::launch;
@@ -160,6 +161,48 @@ static void test_tiles()
         }
 }
 
+// a (16 x K) times b (K x 8), fragments gathered by the documented places.
+template <class T> __global__ void product(const T *a, const T *b, float *d)
+{
+    int l = (int)threadIdx.x;
+    mf::u32 x[4], y[2];
+    float sum[4] = {1, 1, 1, 1};
+    if constexpr (sizeof(T) == 2) {
+        for (int i = 0; i < 4; i++)
+            memcpy(x + i, a + (l / 4 + i % 2 * 8) * 16 + l % 4 * 2 + i / 2 * 8, 4);
+        for (int i = 0; i < 2; i++)
+            memcpy(y + i, b + l / 4 * 16 + l % 4 * 2 + i * 8, 4);
+        mf::mma<T>(sum, x, y);
+    } else {
+        for (int i = 0; i < 4; i++)
+            memcpy(x + i, a + (l / 4 + i % 2 * 8) * 8 + l % 4 + i / 2 * 4, 4);
+        for (int i = 0; i < 2; i++)
+            memcpy(y + i, b + l / 4 * 8 + l % 4 + i * 4, 4);
+        mf::mma_tf32(sum, x, y);
+    }
+    for (int i = 0; i < 4; i++)
+        d[(l / 4 + i / 2 * 8) * 8 + l % 4 * 2 + i % 2] = sum[i];
+}
+
+template <class T, int K> static void test_product()
+{
+    alignas(4) T a[16 * K], b[8 * K]; // b by columns
+    float d[16 * 8];
+    for (T &x : a)
+        x = mf::narrow<T>((float)(rand() % 17 - 8));
+    for (T &x : b)
+        x = mf::narrow<T>((float)(rand() % 17 - 8));
+    const char *wrong = launch(product<T>, 1, 32, 0, a, b, d);
+    EXPECT(!wrong, "%s", wrong);
+    for (int r = 0; r < 16; r++)
+        for (int c = 0; c < 8; c++) {
+            float want = 1;
+            for (int k = 0; k < K; k++)
+                want += mf::widen(a[r * K + k]) * mf::widen(b[c * K + k]);
+            EXPECT(d[r * 8 + c] == want, "k = %d, (%d, %d) is %g, not %g", K, r, c, d[r * 8 + c], want);
+        }
+}
+
 __global__ void faulty(int which, int *out)
 {
     int t = (int)threadIdx.x;
@@ -208,6 +251,9 @@ int main()
     test_lanes();
     test_atomics();
     test_tiles();
+    test_product<mf::f16, 16>();
+    test_product<mf::bf16, 16>();
+    test_product<float, 8>();
     test_reports();
     return finish("emulation");
 }
