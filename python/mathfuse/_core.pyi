@@ -26,7 +26,13 @@ class Context:
 class Kernel:
     def __init__(self, context: Context, source: str, name: str) -> None: ...
     def launch(
-        self, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, stream: int, parameters: tuple[bytes, ...], /
+        self,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared: int,
+        stream: int,
+        parameters: tuple[bytes, ...],
+        /,
     ) -> None: ...
     def info(self) -> dict[str, Any]: ...
 

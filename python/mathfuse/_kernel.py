@@ -243,9 +243,7 @@ class Kernel:
             raise MissingError("emulating a kernel needs a C++ compiler: install g++, set CXX, or pass CUDA arrays")
         include = Path(__file__).parent / "include"
         types = [p.type if not p.pointer else None for p in self._parameters]
-        arguments = "".join(
-            f", *(void **)p[{i}]" if t is None else f", *({t} *)p[{i}]" for i, t in enumerate(types)
-        )
+        arguments = "".join(f", *(void **)p[{i}]" if t is None else f", *({t} *)p[{i}]" for i, t in enumerate(types))
         head = '#include "mathfuse/device/emulate.h"\n'
         text = f'{head}#line 1 "{self.name}.cu"\n{self._text}\n{_ENTRY % (self.name, arguments)}'
         key = hashlib.sha256(text.encode())
@@ -266,7 +264,19 @@ class Kernel:
         with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
             source, result = Path(scratch) / f"{self.name}.cpp", Path(scratch) / "kernel.so"
             source.write_text(text)
-            command = [compiler, "-std=c++17", "-O2", "-fPIC", "-shared", "-w", "-I", str(include), str(source), "-o", str(result)]
+            command = [
+                compiler,
+                "-std=c++17",
+                "-O2",
+                "-fPIC",
+                "-shared",
+                "-w",
+                "-I",
+                str(include),
+                str(source),
+                "-o",
+                str(result),
+            ]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise CompileError(f"kernel {self.name} does not compile for emulation on the CPU:\n{done.stderr.strip()}")
@@ -278,7 +288,9 @@ class _Launch:
 
     def __init__(self, kernel: Kernel, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int) -> None:
         if min(*grid, *block) < 1 or block[0] * block[1] * block[2] > 1024 or shared < 0:
-            raise InvalidError(f"grid {grid}, block {block}, shared {shared}: extents start at 1, a block has at most 1024 threads")
+            raise InvalidError(
+                f"grid {grid}, block {block}, shared {shared}: extents start at 1, a block has at most 1024 threads"
+            )
         self.kernel, self.grid, self.block, self.shared = kernel, grid, block, shared
 
     def __call__(self, *args: Any, stream: Any = None) -> None:

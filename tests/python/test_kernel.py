@@ -37,7 +37,11 @@ extern "C" __global__ void row_sums(const float *x, float *sums, int n)
 
 @pytest.fixture
 def operands(rng):
-    return rng.standard_normal(1000).astype(np.float32), rng.standard_normal(1000).astype(np.float32), np.zeros(1000, np.float32)
+    return (
+        rng.standard_normal(1000).astype(np.float32),
+        rng.standard_normal(1000).astype(np.float32),
+        np.zeros(1000, np.float32),
+    )
 
 
 def test_emulated_on_numpy_arrays(operands):
