@@ -27,7 +27,7 @@ template <class F> MF_DEVICE void stage(mf::c64 *place, const mf::c64 *src)
 {
     mf::c64 *to = place + F::lane();
     const mf::c64 *from = src + F::lane();
-    F::for_each([&](auto, mf::i64 offset) { mf::copy_async<8>(to + offset, from + offset); });
+    F::for_each([&](int, mf::i64 offset) { mf::copy_async<8>(to + offset, from + offset); });
     mf::copy_commit();
 }
 
@@ -51,7 +51,9 @@ __global__ void __launch_bounds__(fused<N, C, FEED>::there::threads, RESIDENT)
     for (; group < groups; group += step) {
         bool more = group + step < groups;
         if constexpr (FEED == ahead) {
-            mf::fft::each<F::elements>([&](auto i) { x[i] = next[i]; });
+            MF_UNROLL
+            for (int i = 0; i < F::elements; i++)
+                x[i] = next[i];
             if (more)
                 F::load(next, src + offset(group + step));
         } else if constexpr (FEED == staged) {

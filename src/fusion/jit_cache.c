@@ -86,8 +86,8 @@ static void *read_blob(int fd, size_t *bytes, uint64_t hi, uint64_t lo)
 {
     header h;
     struct stat st;
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || !read_all(fd, &h, sizeof h) || memcmp(h.magic, MAGIC, sizeof MAGIC) ||
-        h.key_hi != hi || h.key_lo != lo || st.st_size < (off_t)sizeof h ||
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || !read_all(fd, &h, sizeof h) ||
+        memcmp(h.magic, MAGIC, sizeof MAGIC) != 0 || h.key_hi != hi || h.key_lo != lo || st.st_size < (off_t)sizeof h ||
         h.bytes != (uint64_t)st.st_size - sizeof h || h.bytes > (uint64_t)MAX_BLOB)
         return NULL;
     void *data = mfi_alloc((size_t)h.bytes);
@@ -164,7 +164,7 @@ static entry *list(const char *path, size_t *count, int64_t *total)
     *total = 0;
     for (struct dirent *d; dir && (d = readdir(dir));) {
         struct stat st;
-        if (d->d_name[0] == '.' && strncmp(d->d_name, ".tmp-", 5))
+        if (d->d_name[0] == '.' && strncmp(d->d_name, ".tmp-", 5) != 0)
             continue;
         if (strlen(d->d_name) >= sizeof entries->name || fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
             !S_ISREG(st.st_mode))

@@ -43,7 +43,7 @@ static int open_elf(elf *e, const void *data, size_t bytes)
     if (bytes < sizeof e->head)
         return 0;
     memcpy(&e->head, data, sizeof e->head);
-    if (memcmp(e->head.e_ident, ELFMAG, SELFMAG) || e->head.e_ident[EI_CLASS] != ELFCLASS64 ||
+    if (memcmp(e->head.e_ident, ELFMAG, SELFMAG) != 0 || e->head.e_ident[EI_CLASS] != ELFCLASS64 ||
         e->head.e_shentsize != sizeof(Elf64_Shdr))
         return 0;
     e->sections = e->head.e_shnum;

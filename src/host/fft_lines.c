@@ -1,8 +1,9 @@
 /* Strided lines through the portable FFT: gathering columns, complex and real transforms, scattering the result. */
 #include "fft_ref.h"
 
-#define COLUMNS 16       /* short or strided lines go side by side */
-#define LONE_LENGTH 1024 /* contiguous lines from this length on go one by one */
+/* Lines go side by side, as many as fit the second-level cache; contiguous ones from some length on one by one, real
+ * ones later, as splitting their spectra is slow alone. */
+enum { COLUMNS = 16, PLANE_BYTES = 64 << 10, LONE_LENGTH = 1024, LONE_REAL_LENGTH = 4096 };
 
 struct mfi_line_plan {
     mf_fft_kind kind;
@@ -63,21 +64,28 @@ static int64_t plane(const mfi_line_plan *plan, int64_t columns)
     return (plan->m + 1) * columns;
 }
 
+static int64_t most_columns(const mfi_line_plan *plan)
+{
+    int64_t lanes = plan->f64 ? 4 : 8, size = plan->f64 ? 8 : 4;
+    return plane(plan, COLUMNS) * size > PLANE_BYTES ? lanes : COLUMNS;
+}
+
 static size_t planes_bytes(const mfi_line_plan *plan)
 {
     size_t size = plan->f64 ? sizeof(double) : sizeof(float);
-    return mfi_align_up(2 * (size_t)plane(plan, COLUMNS) * size, 64);
+    return mfi_align_up(2 * (size_t)plane(plan, most_columns(plan)) * size, 64);
 }
 
 size_t mfi_line_scratch(const mfi_line_plan *plan)
 {
-    return planes_bytes(plan) + mfi_fft1_scratch(plan->fft, COLUMNS);
+    return planes_bytes(plan) + mfi_fft1_scratch(plan->fft, most_columns(plan));
 }
 
 void mfi_line_run(const mfi_line_plan *plan, mfi_lines in, mfi_lines out, int64_t count, void *scratch)
 {
-    bool lone = plan->m >= LONE_LENGTH && in.stride == 1 && out.stride == 1;
-    int64_t step = lone ? 1 : COLUMNS;
+    bool real = plan->kind == MF_RFFT || plan->kind == MF_IRFFT;
+    bool lone = plan->m >= (real ? LONE_REAL_LENGTH : LONE_LENGTH) && in.stride == 1 && out.stride == 1;
+    int64_t step = lone ? 1 : most_columns(plan);
     void *rest = (char *)scratch + planes_bytes(plan);
     for (int64_t l = 0; l < count; l += step) {
         int64_t columns = mfi_min64(step, count - l);

@@ -138,4 +138,64 @@ static char *random_world(world *w, const domain *d, int i, uint64_t seed)
     return mfi_text_take(&t);
 }
 
+/* ---- matrix products ---- */
+
+enum { PRODUCT_CASES = 8 };
+
+/* A factor over (2, rows, columns) in a new buffer: by rows or by columns, forwards or backwards, at an odd place. */
+static mfi_view product_factor(world *w, mf_dtype dtype, int64_t rows, int64_t columns, bool by_columns, bool backwards)
+{
+    int64_t count = 2 * rows * columns, size = (int64_t)mf_dtype_size(dtype);
+    mfi_view v = {.slot = (int16_t)w->buffers, .dtype = dtype, .alignment = (int)size, .offset = 3};
+    v.strides[0] = rows * columns;
+    v.strides[1] = by_columns ? 1 : columns;
+    v.strides[2] = by_columns ? rows : 1;
+    if (backwards) {
+        v.offset += (columns - 1) * v.strides[2];
+        v.strides[2] = -v.strides[2];
+    }
+    w->bytes[v.slot] = (size_t)((count + 3) * size);
+    w->memory[v.slot] = malloc(w->bytes[v.slot]);
+    w->copy[v.slot] = malloc(w->bytes[v.slot]);
+    for (int64_t i = 0; i < count + 3; i++)
+        fill_element(w, w->memory[v.slot] + i * size, dtype);
+    memcpy(w->copy[v.slot], w->memory[v.slot], w->bytes[v.slot]);
+    w->buffers++;
+    return v;
+}
+
+static double complex product_element(const world *w, const mfi_view *v, int64_t batch, int64_t row, int64_t column)
+{
+    int64_t i = v->offset + batch * v->strides[0] + row * v->strides[1] + column * v->strides[2];
+    return read_element(w->copy[v->slot] + i * (int64_t)mf_dtype_size(v->dtype), v->dtype);
+}
+
+/* Product number i: max(a b, bias) in a batch of 2, of odd sizes, its answer in the copies. */
+static void random_product(world *w, int i)
+{
+    static const mf_dtype dtypes[PRODUCT_CASES] = {MF_F32, MF_F16, MF_BF16, MF_E4M3, MF_F64, MF_I32, MF_C64, MF_C128};
+    const int64_t m = 70, n = 65, k = i == 4 ? 1 : 19;
+    mf_dtype d = dtypes[i];
+    mfi_ctype c = mfi_compute_type(d);
+    *w = (world){.random = 5 + (uint64_t)i};
+    w->p = (mfi_problem){.anchor = MFI_MATMUL, .ndim = 3, .shape = {2, m, n}};
+    emit(w, (mfi_instr){.kind = MFI_ACC, .ctype = (uint8_t)c, .operand = -1, .a = -1, .b = -1, .c = -1});
+    int16_t bias = emit_load(w, d, 3);
+    emit_store(w, emit_apply(w, c >= MFI_C64 ? MF_OP_ADD : MF_OP_MAXIMUM, c, 0, bias, -1), mfi_ctype_dtype(c), 0);
+    know_alignments(w);
+    w->p.u.matmul = (mfi_matmul){.m = m, .n = n, .k = k, .acc = c};
+    mfi_view a = w->p.u.matmul.a = product_factor(w, d, m, k, i & 1, i & 2);
+    mfi_view b = w->p.u.matmul.b = product_factor(w, d, k, n, i & 2, i & 4);
+    size_t size = mfi_ctype_size(c);
+    w->acc = malloc((size_t)(2 * m * n) * size);
+    for (int64_t at = 0; at < 2 * m * n; at++) {
+        double complex sum = 0;
+        for (int64_t j = 0; j < k; j++)
+            sum += product_element(w, &a, at / n / m, at / n % m, j) * product_element(w, &b, at / n / m, j, at % n);
+        scalar v = from_number(sum, c);
+        memcpy(w->acc + (size_t)at * size, &v, size);
+    }
+    oracle_run(&w->p, (void *const *)w->copy, w->acc);
+}
+
 #endif

@@ -46,6 +46,11 @@ static launcher compile(const mfi_source *source, int number)
     return out;
 }
 
+static uint64_t address(char *const *slots, const mfi_view *view)
+{
+    return (uint64_t)(uintptr_t)(slots[view->slot] + view->offset * (int64_t)mf_dtype_size(view->dtype));
+}
+
 static bool run_emulated(world *w, const mfi_caps *caps, int number, const char *what)
 {
     mfi_problem p = w->p;
@@ -58,9 +63,12 @@ static bool run_emulated(world *w, const mfi_caps *caps, int number, const char 
     for (int i = 0; i < w->buffers; i++) {
         aligned[i] = mfi_alloc_aligned(w->bytes[i]);
         memcpy(aligned[i], w->memory[i], w->bytes[i]);
-        const mfi_view *view = &p.chain.operand[i].view;
-        words.word[words.data + i] =
-            (uint64_t)(uintptr_t)(aligned[i] + view->offset * (int64_t)mf_dtype_size(view->dtype));
+    }
+    for (int i = 0; i < p.chain.operands; i++)
+        words.word[words.data + i] = address(aligned, &p.chain.operand[i].view);
+    if (p.anchor == MFI_MATMUL) {
+        words.word[words.a] = address(aligned, &p.u.matmul.a);
+        words.word[words.b] = address(aligned, &p.u.matmul.b);
     }
     words.word[words.work] = (uint64_t)(uintptr_t)workspace;
     bool good = true;
@@ -77,13 +85,14 @@ static bool run_emulated(world *w, const mfi_caps *caps, int number, const char 
     for (int i = 0; i < w->buffers; i++) {
         memcpy(w->memory[i], aligned[i], w->bytes[i]);
         mfi_free_aligned(aligned[i]);
-        good = good && same_elements(w, i, p.chain.operand[i].view.dtype);
+        good = good && (i >= p.chain.operands || same_elements(w, i, p.chain.operand[i].view.dtype));
     }
     mfi_free_aligned(workspace);
     cr_expect(good, "%s", what);
     return good;
 }
 
+/* Without domains: products. */
 static void emulate_all(const domain *domains, int count, uint64_t seed)
 {
     mf_context_options options = MF_CONTEXT_OPTIONS_INIT;
@@ -99,8 +108,10 @@ static void emulate_all(const domain *domains, int count, uint64_t seed)
     cr_assert(mkdtemp(folder));
     for (int i = 0; i < count; i++) {
         world w;
-        char *what = random_world(&w, &domains[i], i, seed);
-        run_emulated(&w, mfi_context_caps(context), i, what);
+        char *what = domains ? random_world(&w, &domains[i], i, seed) : NULL;
+        if (!domains)
+            random_product(&w, i);
+        run_emulated(&w, mfi_context_caps(context), i, what ? what : "product");
         mf_free(what);
         free_world(&w);
     }
@@ -120,4 +131,9 @@ Test(emulated_chains, rows)
     static const domain domains[] = {{2, 1, {37, 5}},    {2, 1, {9, 1000}}, {2, 1, {5, 8192}},
                                      {3, 2, {6, 5, 40}}, {2, 1, {3, 0}},    {2, 1, {2, 40000}}};
     emulate_all(domains, (int)MFI_COUNT(domains), 22);
+}
+
+Test(emulated_chains, matrix_products)
+{
+    emulate_all(NULL, PRODUCT_CASES, 0);
 }

@@ -140,49 +140,43 @@ MF_EMULATE_OWN inline void on_access(void *address, size_t bytes, bool write)
 } // namespace emulate
 } // namespace mf
 
-#define MF_EMULATE_HOOK(suffix, bytes)                                                                                 \
-    extern "C" MF_EMULATE_OWN void __tsan_read##suffix(void *p)                                                        \
+// What compiled code calls under -fsanitize=thread. The names are the compiler's own functions, whose types differ from
+// version to version, so ours have other names and these symbols.
+#define MF_EMULATE_SYMBOL(name, ...)                                                                                   \
+    extern "C" void mf_emulate_##name(__VA_ARGS__) __asm__("__tsan_" #name);                                           \
+    extern "C" MF_EMULATE_OWN void mf_emulate_##name(__VA_ARGS__)
+#define MF_EMULATE_HOOK(kind, size, write)                                                                             \
+    MF_EMULATE_SYMBOL(kind##size, void *p)                                                                             \
     {                                                                                                                  \
-        mf::emulate::on_access(p, bytes, false);                                                                       \
-    }                                                                                                                  \
-    extern "C" MF_EMULATE_OWN void __tsan_write##suffix(void *p)                                                       \
-    {                                                                                                                  \
-        mf::emulate::on_access(p, bytes, true);                                                                        \
-    }                                                                                                                  \
-    extern "C" MF_EMULATE_OWN void __tsan_volatile_read##suffix(void *p)                                               \
-    {                                                                                                                  \
-        mf::emulate::on_access(p, bytes, false);                                                                       \
-    }                                                                                                                  \
-    extern "C" MF_EMULATE_OWN void __tsan_volatile_write##suffix(void *p)                                              \
-    {                                                                                                                  \
-        mf::emulate::on_access(p, bytes, true);                                                                        \
-    }                                                                                                                  \
-    extern "C" MF_EMULATE_OWN void __tsan_unaligned_read##suffix(void *p)                                              \
-    {                                                                                                                  \
-        mf::emulate::on_access(p, bytes, false);                                                                       \
-    }                                                                                                                  \
-    extern "C" MF_EMULATE_OWN void __tsan_unaligned_write##suffix(void *p)                                             \
-    {                                                                                                                  \
-        mf::emulate::on_access(p, bytes, true);                                                                        \
+        mf::emulate::on_access(p, size, write);                                                                        \
     }
-MF_EMULATE_HOOK(1, 1)
-MF_EMULATE_HOOK(2, 2)
-MF_EMULATE_HOOK(4, 4)
-MF_EMULATE_HOOK(8, 8)
-MF_EMULATE_HOOK(16, 16)
-#undef MF_EMULATE_HOOK
-extern "C" MF_EMULATE_OWN void __tsan_read_range(void *p, size_t n)
+#define MF_EMULATE_HOOKS(size)                                                                                         \
+    MF_EMULATE_HOOK(read, size, false)                                                                                 \
+    MF_EMULATE_HOOK(write, size, true)                                                                                 \
+    MF_EMULATE_HOOK(volatile_read, size, false)                                                                        \
+    MF_EMULATE_HOOK(volatile_write, size, true)                                                                        \
+    MF_EMULATE_HOOK(unaligned_read, size, false)                                                                       \
+    MF_EMULATE_HOOK(unaligned_write, size, true)
+MF_EMULATE_HOOKS(1)
+MF_EMULATE_HOOKS(2)
+MF_EMULATE_HOOKS(4)
+MF_EMULATE_HOOKS(8)
+MF_EMULATE_HOOKS(16)
+MF_EMULATE_SYMBOL(read_range, void *p, size_t n)
 {
     mf::emulate::on_access(p, n, false);
 }
-extern "C" MF_EMULATE_OWN void __tsan_write_range(void *p, size_t n)
+MF_EMULATE_SYMBOL(write_range, void *p, size_t n)
 {
     mf::emulate::on_access(p, n, true);
 }
-extern "C" MF_EMULATE_OWN void __tsan_vptr_update(void **, void *) {}
-extern "C" MF_EMULATE_OWN void __tsan_vptr_read(void **) {}
-extern "C" MF_EMULATE_OWN void __tsan_func_entry(void *) {}
-extern "C" MF_EMULATE_OWN void __tsan_func_exit(void *) {}
-extern "C" MF_EMULATE_OWN void __tsan_init() {}
+MF_EMULATE_SYMBOL(vptr_update, void **, void *) {}
+MF_EMULATE_SYMBOL(vptr_read, void **) {}
+MF_EMULATE_SYMBOL(func_entry, void *) {}
+MF_EMULATE_SYMBOL(func_exit, void *) {}
+MF_EMULATE_SYMBOL(init, void) {}
+#undef MF_EMULATE_HOOKS
+#undef MF_EMULATE_HOOK
+#undef MF_EMULATE_SYMBOL
 
 #endif

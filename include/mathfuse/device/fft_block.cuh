@@ -7,7 +7,9 @@
 #include "mathfuse/device/emulate.h"
 #endif
 #ifndef MF_DYNAMIC_SHARED
-#define MF_DYNAMIC_SHARED(type, name) extern __shared__ __align__(1024) type name[]
+#define MF_DYNAMIC_SHARED(type, name)                                                                                  \
+    extern __shared__ __align__(1024) unsigned char mf_dynamic_shared[];                                               \
+    type *name = (type *)mf_dynamic_shared
 #endif
 namespace mf
 {
@@ -145,35 +147,46 @@ MF_DEVICE void exchange(const cplx<T> (&in)[A], cplx<T> (&out)[B], void *shared,
 {
     if constexpr (LANES == 1) {
         cplx<T> *all = (cplx<T> *)shared;
-        each<FROM::slots>([&](auto i) { all[FROM::template target<cplx<T>>(0, i)] = in[i]; });
-        each<TO::slots>([&](auto i) { out[i] = all[TO::template source<cplx<T>>(0, i)]; });
+        MF_UNROLL
+        for (int i = 0; i < FROM::slots; i++) {
+            all[FROM::template target<cplx<T>>(0, i)] = in[i];
+        }
+        MF_UNROLL
+        for (int i = 0; i < TO::slots; i++) {
+            out[i] = all[TO::template source<cplx<T>>(0, i)];
+        }
     } else if constexpr (SPLIT) {
         T *part = (T *)shared;
-        each<2>([&](auto imaginary) {
-            constexpr bool im = decltype(imaginary)::value == 1;
+        MF_UNROLL
+        for (int imaginary = 0; imaginary < 2; imaginary++) {
+            const bool im = imaginary == 1;
             sync_lanes<LANES>();
-            each<FROM::slots>([&](auto i) {
+            MF_UNROLL
+            for (int i = 0; i < FROM::slots; i++) {
                 if (FROM::valid(lane, i))
                     part[FROM::template target<T>(lane, i)] = im ? in[i].im : in[i].re;
-            });
+            }
             sync_lanes<LANES>();
-            each<TO::slots>([&](auto i) {
+            MF_UNROLL
+            for (int i = 0; i < TO::slots; i++) {
                 if (TO::valid(lane, i))
                     (im ? out[i].im : out[i].re) = part[TO::template source<T>(lane, i)];
-            });
-        });
+            }
+        }
     } else {
         cplx<T> *all = (cplx<T> *)shared;
         sync_lanes<LANES>();
-        each<FROM::slots>([&](auto i) {
+        MF_UNROLL
+        for (int i = 0; i < FROM::slots; i++) {
             if (FROM::valid(lane, i))
                 all[FROM::template target<cplx<T>>(lane, i)] = in[i];
-        });
+        }
         sync_lanes<LANES>();
-        each<TO::slots>([&](auto i) {
+        MF_UNROLL
+        for (int i = 0; i < TO::slots; i++) {
             if (TO::valid(lane, i))
                 out[i] = all[TO::template source<cplx<T>>(lane, i)];
-        });
+        }
     }
 }
 
@@ -220,19 +233,20 @@ template <int DIR, int R, class T> MF_DEVICE void times_powers(cplx<T> (&v)[R], 
     low[2] = low[1] * low[1];
     low[3] = low[1] * low[2];
     cplx<T> w4 = w.v[K > 1 ? 1 : 0], w8 = K > 2 ? w.v[K > 2 ? 2 : 0] : w4 * w4, w12 = w8 * w4;
-    each<R>([&](auto k) {
-        constexpr int p = decltype(k)::value % 4, q = decltype(k)::value / 4;
-        if constexpr (p == 0 && q > 0) {
-            constexpr int low_q = q % 4;
+    MF_UNROLL
+    for (int k = 0; k < R; k++) {
+        const int p = k % 4, q = k / 4;
+        if (p == 0 && q > 0) {
+            const int low_q = q % 4;
             base = low_q == 1 ? w4 : low_q == 2 ? w8 : w12;
-            if constexpr (q > 4)
+            if (q > 4)
                 base = base * w.v[K > 2 ? 3 : 0];
-            else if constexpr (q == 4)
+            else if (q == 4)
                 base = w.v[K > 2 ? 3 : 0];
         }
-        if constexpr (decltype(k)::value > 0)
+        if (k > 0)
             v[k] = times_root<DIR>(v[k], q == 0 ? low[p] : p == 0 ? base : base * low[p]);
-    });
+    }
 }
 
 // Signals of less than half a warp share an access: their places are shifted to other banks.
@@ -293,18 +307,25 @@ template <class T, int N, int DIR, class C> struct stockham {
     {
         typedef pass_at<P> here;
         constexpr int R = list.radix[P];
-        each<here::each_lane>([&](auto q) {
+        MF_UNROLL
+        for (int q = 0; q < here::each_lane; q++) {
             if (here::valid(lane, q * R)) {
                 cplx<T> u[R];
-                each<R>([&](auto k) { u[k] = v[q * R + k]; });
+                MF_UNROLL
+                for (int k = 0; k < R; k++) {
+                    u[k] = v[q * R + k];
+                }
                 if constexpr (P > 0) {
                     constexpr int stride = stride_before(list, P), offset = table_offset(list, P);
                     times_powers<DIR>(u, table + offset + (lane + q * lanes) % stride * powers_kept(R));
                 }
                 butterfly<DIR, R>(u);
-                each<R>([&](auto k) { v[q * R + k] = u[k]; });
+                MF_UNROLL
+                for (int k = 0; k < R; k++) {
+                    v[q * R + k] = u[k];
+                }
             }
-        });
+        }
     }
 
     template <int P>
@@ -322,15 +343,21 @@ template <class T, int N, int DIR, class C> struct stockham {
     {
         constexpr int first = list.radix[0], last = list.radix[passes - 1];
         cplx<T> v[slots];
-        if constexpr (in_place<0>)
-            each<elements>([&](auto i) { v[i % (elements / first) * first + i / (elements / first)] = x[i]; });
-        else
+        if constexpr (in_place<0>) {
+            MF_UNROLL
+            for (int i = 0; i < elements; i++)
+                v[i % (elements / first) * first + i / (elements / first)] = x[i];
+        } else {
             exchange<natural<where>, pass_at<0>, lanes, split>(x, v, shared, lane);
+        }
         passes_from<0>(v, shared, table, lane);
-        if constexpr (in_place<passes - 1>)
-            each<elements>([&](auto i) { x[i] = v[i % (elements / last) * last + i / (elements / last)]; });
-        else
+        if constexpr (in_place<passes - 1>) {
+            MF_UNROLL
+            for (int i = 0; i < elements; i++)
+                x[i] = v[i % (elements / last) * last + i / (elements / last)];
+        } else {
             exchange<pass_at<passes - 1>, natural<where>, lanes, split>(v, x, shared, lane);
+        }
     }
 };
 
@@ -369,23 +396,26 @@ template <class T, int N, int DIR, class C> struct bluestein {
 
     static MF_DEVICE void run_signal(cplx<T> (&x)[elements], void *shared, const cplx<T> *table, int lane)
     {
-        each<elements>([&](auto i) {
+        MF_UNROLL
+        for (int i = 0; i < elements; i++) {
             int n = where::at(lane, i);
             cplx<T> y = {x[i].re, -DIR * x[i].im}; // an inverse transform is a forward one between conjugations
             x[i] = where::valid(lane, i) ? y * table[chirp + n] : cplx<T>{T(0), T(0)};
-        });
+        }
         there::run_signal(x, shared, table, lane);
-        each<elements>([&](auto i) {
+        MF_UNROLL
+        for (int i = 0; i < elements; i++) {
             if (layout<work, elements>::valid(lane, i))
                 x[i] = x[i] * table[spectrum + where::at(lane, i)];
-        });
+        }
         back::run_signal(x, shared, table, lane);
-        each<elements>([&](auto i) {
+        MF_UNROLL
+        for (int i = 0; i < elements; i++) {
             if (where::valid(lane, i)) {
                 cplx<T> y = x[i] * table[chirp + where::at(lane, i)];
                 x[i] = cplx<T>{y.re, -DIR * y.im};
             }
-        });
+        }
     }
 };
 
@@ -417,29 +447,33 @@ struct block : method<is_smooth(N), T, N, DIR, C>::type {
     template <class F> static MF_DEVICE void for_each(F &&f)
     {
         int l = lane();
-        each<elements>([&](auto i) {
+        MF_UNROLL
+        for (int i = 0; i < elements; i++) {
             if (where::valid(l, i))
-                f(i, (i64)(decltype(i)::value * base::lanes));
-        });
+                f(i, (i64)(i * base::lanes));
+        }
     }
     // From and to a signal whose elements lie `stride` apart, of any storage type; what is no element becomes zero.
     template <class S> static MF_DEVICE void load(cplx<T> (&x)[elements], const cplx<S> *src, i64 stride = 1)
     {
         const cplx<S> *mine = src + lane() * stride;
-        if constexpr (!where::full)
-            each<elements>([&](auto i) { x[i] = cplx<T>{T(0), T(0)}; });
-        for_each([&](auto i, i64 offset) { x[i] = widen_to<T>(mine[offset * stride]); });
+        if constexpr (!where::full) {
+            MF_UNROLL
+            for (int i = 0; i < elements; i++)
+                x[i] = cplx<T>{T(0), T(0)};
+        }
+        for_each([&](int i, i64 offset) { x[i] = widen_to<T>(mine[offset * stride]); });
     }
     template <class S> static MF_DEVICE void store(const cplx<T> (&x)[elements], cplx<S> *dst, i64 stride = 1)
     {
         cplx<S> *mine = dst + lane() * stride;
-        for_each([&](auto i, i64 offset) { mine[offset * stride] = narrow_to<S>(x[i]); });
+        for_each([&](int i, i64 offset) { mine[offset * stride] = narrow_to<S>(x[i]); });
     }
     // x = x h, element by element.
     template <class S> static MF_DEVICE void multiply(cplx<T> (&x)[elements], const cplx<S> *h)
     {
         const cplx<S> *mine = h + lane();
-        for_each([&](auto i, i64 offset) { x[i] = x[i] * widen_to<T>(mine[offset]); });
+        for_each([&](int i, i64 offset) { x[i] = x[i] * widen_to<T>(mine[offset]); });
     }
     static MF_DEVICE void *own(void *shared) { return (char *)shared + signal() * base::signal_bytes; }
     static MF_DEVICE void run(cplx<T> (&x)[elements], void *shared, const cplx<T> *table)

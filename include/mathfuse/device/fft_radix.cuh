@@ -5,33 +5,12 @@
 
 #include "mathfuse/device/types.cuh"
 
-#if defined(__CUDACC__)
-#define MF_HOST_DEVICE __host__ __device__ __forceinline__
-#else
-#define MF_HOST_DEVICE inline
-#endif
-
 namespace mf
 {
 namespace fft
 {
 
 constexpr int forward = -1, inverse = 1; // the sign of the exponent; neither direction scales
-
-// A number that the compiler knows.
-template <int I> struct fixed {
-    static constexpr int value = I;
-    MF_HOST_DEVICE constexpr operator int() const { return I; }
-};
-
-// f(fixed<0>), f(fixed<1>), ... f(fixed<N - 1>): a loop whose index can be a template argument.
-template <int N, int I = 0, class F> MF_DEVICE void each(F &&f)
-{
-    if constexpr (I < N) {
-        f(fixed<I>{});
-        each<N, I + 1>(f);
-    }
-}
 
 // ---- roots of unity ----
 
@@ -107,24 +86,37 @@ template <int DIR, class T> MF_DEVICE cplx<T> times_root(cplx<T> x, cplx<T> w) /
         return cplx<T>{x.re * w.re + x.im * w.im, x.im * w.re - x.re * w.im};
 }
 
-// x e^(DIR 2 pi i A / N)
-template <int DIR, int A, int N, class T> MF_DEVICE cplx<T> times_fixed(cplx<T> x)
+template <int N> struct turns {
+    turn at[N];
+};
+template <int N> MF_HOST_DEVICE constexpr turns<N> all_turns()
 {
-    constexpr int a = A % N;
-    if constexpr (a == 0) {
+    turns<N> all = {};
+    for (int a = 0; a < N; a++)
+        all.at[a] = turn_at(a, N);
+    return all;
+}
+
+// 2 pi a / N where unrolling makes `a` known to the compiler, which then sees two constants.
+template <int N> MF_DEVICE turn fixed_turn(int a)
+{
+    constexpr turns<N> all = all_turns<N>();
+    return all.at[a % N];
+}
+
+// x e^(DIR 2 pi i a / N), `a` known likewise
+template <int DIR, int N, class T> MF_DEVICE cplx<T> times_fixed(cplx<T> x, int a)
+{
+    a %= N;
+    if (a == 0)
         return x;
-    } else if constexpr (2 * a == N) {
+    if (2 * a == N)
         return -x;
-    } else if constexpr (4 * a == N || 4 * a == 3 * N) {
-        if constexpr ((4 * a == N) == (DIR == forward))
-            return cplx<T>{x.im, -x.re};
-        else
-            return cplx<T>{-x.im, x.re};
-    } else {
-        constexpr turn w = turn_at(a, N);
-        constexpr T c = (T)w.c, s = (T)(DIR * w.s);
-        return cplx<T>{x.re * c - x.im * s, x.re * s + x.im * c};
-    }
+    if (4 * a == N || 4 * a == 3 * N)
+        return (4 * a == N) == (DIR == forward) ? cplx<T>{x.im, -x.re} : cplx<T>{-x.im, x.re};
+    turn w = fixed_turn<N>(a);
+    T c = (T)w.c, s = (T)(DIR * w.s);
+    return cplx<T>{x.re * c - x.im * s, x.re * s + x.im * c};
 }
 
 // ---- butterflies: v becomes its transform, in natural order ----
@@ -143,7 +135,7 @@ template <int DIR, int R, class T> MF_DEVICE void butterfly(cplx<T> (&v)[R]);
 
 template <int DIR, class T> MF_DEVICE void butterfly_4(cplx<T> (&v)[4])
 {
-    cplx<T> a = v[0] + v[2], b = v[0] - v[2], c = v[1] + v[3], d = times_fixed<DIR, 1, 4>(v[1] - v[3]);
+    cplx<T> a = v[0] + v[2], b = v[0] - v[2], c = v[1] + v[3], d = times_fixed<DIR, 4>(v[1] - v[3], 1);
     v[0] = a + c;
     v[1] = b + d;
     v[2] = a - c;
@@ -155,40 +147,57 @@ template <int DIR, int R, class T> MF_DEVICE void butterfly_prime(cplx<T> (&v)[R
 {
     constexpr int H = (R - 1) / 2;
     cplx<T> sum[H], difference[H], first = v[0];
-    each<H>([&](auto j) {
+    MF_UNROLL
+    for (int j = 0; j < H; j++) {
         sum[j] = v[j + 1] + v[R - 1 - j];
         difference[j] = v[j + 1] - v[R - 1 - j];
         v[0] = v[0] + sum[j];
-    });
-    each<H>([&](auto k) {
+    }
+    MF_UNROLL
+    for (int k = 0; k < H; k++) {
         cplx<T> even = first, odd = {T(0), T(0)};
-        each<H>([&](auto j) {
-            constexpr turn w = turn_at((i64)(decltype(k)::value + 1) * (decltype(j)::value + 1), R);
-            constexpr T c = (T)w.c, s = (T)(DIR * w.s);
+        MF_UNROLL
+        for (int j = 0; j < H; j++) {
+            turn w = fixed_turn<R>((k + 1) * (j + 1));
+            T c = (T)w.c, s = (T)(DIR * w.s);
             even = cplx<T>{even.re + c * sum[j].re, even.im + c * sum[j].im};
             odd = cplx<T>{odd.re + s * difference[j].re, odd.im + s * difference[j].im};
-        });
+        }
         v[k + 1] = cplx<T>{even.re - odd.im, even.im + odd.re};
         v[R - 1 - k] = cplx<T>{even.re + odd.im, even.im - odd.re};
-    });
+    }
 }
 
 // R = A B: A-point transforms of the elements that lie B apart, roots, B-point transforms.
 template <int DIR, int A, int B, class T> MF_DEVICE void butterfly_composite(cplx<T> (&v)[A * B])
 {
     cplx<T> y[A * B];
-    each<B>([&](auto n) {
+    MF_UNROLL
+    for (int n = 0; n < B; n++) {
         cplx<T> u[A];
-        each<A>([&](auto k) { u[k] = v[k * B + n]; });
+        MF_UNROLL
+        for (int k = 0; k < A; k++) {
+            u[k] = v[k * B + n];
+        }
         butterfly<DIR, A>(u);
-        each<A>([&](auto k) { y[k * B + n] = times_fixed<DIR, decltype(n)::value *decltype(k)::value, A * B>(u[k]); });
-    });
-    each<A>([&](auto k) {
+        MF_UNROLL
+        for (int k = 0; k < A; k++) {
+            y[k * B + n] = times_fixed<DIR, A * B>(u[k], n * k);
+        }
+    }
+    MF_UNROLL
+    for (int k = 0; k < A; k++) {
         cplx<T> u[B];
-        each<B>([&](auto n) { u[n] = y[k * B + n]; });
+        MF_UNROLL
+        for (int n = 0; n < B; n++) {
+            u[n] = y[k * B + n];
+        }
         butterfly<DIR, B>(u);
-        each<B>([&](auto n) { v[k + A * n] = u[n]; });
-    });
+        MF_UNROLL
+        for (int n = 0; n < B; n++) {
+            v[k + A * n] = u[n];
+        }
+    }
 }
 
 template <int DIR, int R, class T> MF_DEVICE void butterfly(cplx<T> (&v)[R])

@@ -66,7 +66,7 @@ template <class T, int N, int DIR, class C> struct real_method<T, N, DIR, true, 
         exchange<natural<where>, mirrored<where>, half::lanes, half::base::split>(x, opposite, half::own(shared),
                                                                                   half::lane());
         const cplx<T> *root = table + roots + half::lane();
-        half::for_each([&](auto i, i64 offset) {
+        half::for_each([&](int i, i64 offset) {
             cplx<T> z = {opposite[i].re, -opposite[i].im}, even = x[i] + z, odd = x[i] - z;
             if constexpr (DIR == forward) {
                 cplx<T> w = cplx<T>{odd.im, -odd.re} * root[offset];
@@ -100,11 +100,14 @@ template <class T, int N, int DIR, class C> struct real_method<T, N, DIR, false,
 
     template <class S> static MF_DEVICE void load_real(cplx<T> (&x)[elements], const S *signal)
     {
-        each<elements>([&](auto i) { x[i] = {whole::valid(i) ? (T)widen(signal[whole::index(i)]) : T(0), T(0)}; });
+        MF_UNROLL
+        for (int i = 0; i < elements; i++) {
+            x[i] = {whole::valid(i) ? (T)widen(signal[whole::index(i)]) : T(0), T(0)};
+        }
     }
     template <class S> static MF_DEVICE void store_real(const cplx<T> (&x)[elements], S *signal)
     {
-        whole::for_each([&](auto i, i64) { signal[whole::index(i)] = narrow<S>(x[i].re); });
+        whole::for_each([&](int i, i64) { signal[whole::index(i)] = narrow<S>(x[i].re); });
     }
     template <class S> static MF_DEVICE cplx<T> bin(const cplx<S> *bins, int k)
     {
@@ -113,11 +116,14 @@ template <class T, int N, int DIR, class C> struct real_method<T, N, DIR, false,
     }
     template <class S> static MF_DEVICE void load_bins(cplx<T> (&x)[elements], const cplx<S> *bins)
     {
-        each<elements>([&](auto i) { x[i] = whole::valid(i) ? bin(bins, whole::index(i)) : cplx<T>{T(0), T(0)}; });
+        MF_UNROLL
+        for (int i = 0; i < elements; i++) {
+            x[i] = whole::valid(i) ? bin(bins, whole::index(i)) : cplx<T>{T(0), T(0)};
+        }
     }
     template <class S> static MF_DEVICE void store_bins(const cplx<T> (&x)[elements], cplx<S> *bins)
     {
-        whole::for_each([&](auto i, i64) {
+        whole::for_each([&](int i, i64) {
             int k = whole::index(i);
             if (2 * k < N)
                 bins[k] = narrow_to<S>(cplx<T>{x[i].re, k == 0 ? T(0) : x[i].im});
@@ -125,7 +131,7 @@ template <class T, int N, int DIR, class C> struct real_method<T, N, DIR, false,
     }
     template <class S> static MF_DEVICE void multiply(cplx<T> (&x)[elements], const cplx<S> *bins)
     {
-        whole::for_each([&](auto i, i64) { x[i] = x[i] * bin(bins, whole::index(i)); });
+        whole::for_each([&](int i, i64) { x[i] = x[i] * bin(bins, whole::index(i)); });
     }
 };
 

@@ -8,7 +8,9 @@
 #include "mathfuse/device/emulate.h"
 #endif
 #ifndef MF_DYNAMIC_SHARED
-#define MF_DYNAMIC_SHARED(type, name) extern __shared__ __align__(1024) type name[]
+#define MF_DYNAMIC_SHARED(type, name)                                                                                  \
+    extern __shared__ __align__(1024) unsigned char mf_dynamic_shared[];                                               \
+    type *name = (type *)mf_dynamic_shared
 #endif
 
 namespace mf

@@ -17,6 +17,15 @@
 #endif
 #endif
 
+// Also on the host under nvcc: for what constants are computed with.
+#ifndef MF_HOST_DEVICE
+#if defined(__CUDACC__)
+#define MF_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define MF_HOST_DEVICE inline
+#endif
+#endif
+
 #ifndef MF_UNROLL
 #if defined(__CUDACC__)
 #define MF_UNROLL _Pragma("unroll")
@@ -413,7 +422,7 @@ template <class T> MF_DEVICE bool operator!=(cplx<T> x, cplx<T> y)
 
 // ---- packs: neighbouring elements that move as one memory access where alignment allows ----
 
-constexpr int smaller(int a, int b)
+MF_HOST_DEVICE constexpr int smaller(int a, int b)
 {
     return a < b ? a : b;
 }

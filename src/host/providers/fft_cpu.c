@@ -24,6 +24,8 @@ typedef struct fft_state {
     bool separate; /* C2R over several axes: complex passes have a buffer of their own */
     mfi_ctype in_type, out_type;
     int64_t items, item_in, item_out, block;
+    bool by_blocks; /* threads share the blocks; otherwise the lines of each block */
+    size_t scratch; /* of the engine, for one thread */
 } fft_state;
 
 /* ---- geometry ---- */
@@ -95,7 +97,10 @@ static mf_status plan_pass(fft_state *s, mf_fft_kind kind, int axis, bool first,
     a->chunk = mfi_min64(a->chunk, lines);
     mfi_line_geometry g = {kind,       a->n,          f->f64,      in_place, a->in_stride,
                            a->in_dist, a->out_stride, a->out_dist, a->chunk};
-    return s->engine->plan(&a->plan, &g);
+    MF_TRY(s->engine->plan(&a->plan, &g));
+    size_t scratch = s->engine->scratch(a->plan);
+    s->scratch = scratch > s->scratch ? scratch : s->scratch;
+    return MF_OK;
 }
 
 static mf_status plan_passes(fft_state *s)
@@ -126,6 +131,7 @@ static void choose_block(fft_state *s)
     if (block > 1) /* full vectors of lines, and even numbers of them so that odd lengths stay aligned */
         block -= block % (block >= CHUNK_LINES / 2 ? CHUNK_LINES / 2 : 2);
     s->block = mfi_min64(mfi_ceil_div(block, group) * group, s->items);
+    s->by_blocks = mfi_ceil_div(s->items, s->block) >= s->threads; /* else few large transforms */
 }
 
 mf_status mfi_fft_cpu_new(void **state, const mfi_problem *p, const mfi_fft_engine *engine, int threads)
@@ -191,29 +197,38 @@ typedef struct pass_job {
     mfi_first_error *error;
 } pass_job;
 
-static void pass_piece(void *context, int64_t begin, int64_t end)
+static void run_chunks(const pass_job *job, int64_t begin, int64_t end, void *scratch)
 {
-    const pass_job *job = context;
     const axis_pass *a = job->pass;
-    void *scratch = mfi_alloc_aligned(job->s->engine->scratch(a->plan));
-    if (!scratch) {
-        mfi_note(job->error, MF_E_MEMORY);
-        return;
-    }
     for (int64_t i = begin; i < end; i++) {
         int64_t group = i / job->chunks, first = i % job->chunks * a->chunk;
         char *in = job->in + (group * a->in_group + first * a->in_dist) * (int64_t)a->in_size;
         char *out = job->out + (group * a->out_group + first * a->out_dist) * (int64_t)a->out_size;
-        mfi_note(job->error, job->s->engine->run(a->plan, in, out, mfi_min64(a->chunk, job->lines - first), scratch));
+        int64_t count = mfi_min64(a->chunk, job->lines - first);
+        mfi_note(job->error, job->s->engine->run(a->plan, in, out, count, scratch));
     }
+}
+
+static void pass_piece(void *context, int64_t begin, int64_t end)
+{
+    const pass_job *job = context;
+    void *scratch = mfi_alloc_aligned(job->s->scratch);
+    if (scratch)
+        run_chunks(job, begin, end, scratch);
+    else
+        mfi_note(job->error, MF_E_MEMORY);
     mfi_free_aligned(scratch);
 }
 
-static void run_pass(const fft_state *s, const axis_pass *a, void *in, void *out, int64_t items, mfi_first_error *error)
+static void run_pass(const fft_state *s, const axis_pass *a, void *in, void *out, int64_t items, void *scratch,
+                     mfi_first_error *error)
 {
     int64_t groups = a->inner > 1 ? items * a->outer : 1, lines = a->inner > 1 ? a->inner : items * a->outer;
     pass_job job = {s, a, in, out, lines, mfi_ceil_div(lines, a->chunk), error};
-    mfi_parallel_for(groups * job.chunks, 1, s->threads, pass_piece, &job);
+    if (s->by_blocks)
+        run_chunks(&job, 0, groups * job.chunks, scratch);
+    else
+        mfi_parallel_for(groups * job.chunks, 1, s->threads, pass_piece, &job);
 }
 
 /* Copy `items` of the batch, padded and in the engine's type. */
@@ -296,7 +311,7 @@ static void finish_items(const fft_state *s, void *const *slots, int64_t first, 
 
 /* Buffers of one thread for a block of items. */
 typedef struct block_buffers {
-    void *memory;
+    void *memory, *scratch;
     char *in, *middle, *out;
 } block_buffers;
 
@@ -304,10 +319,12 @@ static bool get_buffers(const fft_state *s, block_buffers *b)
 {
     size_t in_bytes = (size_t)(s->block * s->item_in) * mfi_ctype_size(s->in_type);
     size_t out_bytes = (size_t)(s->block * s->item_out) * mfi_ctype_size(s->out_type);
+    size_t scratch = s->by_blocks ? mfi_align_up(s->scratch, 64) : 0;
     in_bytes = mfi_align_up(in_bytes, 64);
-    b->memory = mfi_alloc_aligned((s->direct_in ? 0 : in_bytes) + (s->separate ? in_bytes : 0) +
+    b->memory = mfi_alloc_aligned(scratch + (s->direct_in ? 0 : in_bytes) + (s->separate ? in_bytes : 0) +
                                   (s->direct_out ? 0 : out_bytes));
-    b->in = b->memory;
+    b->scratch = b->memory;
+    b->in = (char *)b->memory + scratch;
     b->middle = s->direct_in ? b->in : b->in + in_bytes;
     b->out = s->separate ? b->middle + in_bytes : b->middle;
     return b->memory != NULL;
@@ -330,11 +347,11 @@ static void run_block(const fft_state *s, void *const *slots, int64_t first, int
             char *from = i ? middle : in;
             if (!s->engine->keeps_c2r_input)
                 clear_edges(s, from, items);
-            run_pass(s, &s->pass[i], from, out, items, error);
+            run_pass(s, &s->pass[i], from, out, items, b->scratch, error);
         } else if (f->kind == MF_IRFFT) {
-            run_pass(s, &s->pass[i], i ? middle : in, middle, items, error);
+            run_pass(s, &s->pass[i], i ? middle : in, middle, items, b->scratch, error);
         } else {
-            run_pass(s, &s->pass[i], i ? out : in, out, items, error);
+            run_pass(s, &s->pass[i], i ? out : in, out, items, b->scratch, error);
         }
     }
     finish_items(s, slots, first, items, out);
@@ -368,8 +385,8 @@ mf_status mfi_fft_cpu_run(void *state, const mfi_run *run)
         return MF_OK;
     block_job job = {s, run->slots, &error};
     int64_t blocks = mfi_ceil_div(s->items, s->block);
-    if (blocks < s->threads)
-        block_piece(&job, 0, blocks); /* few large transforms: threads share each */
+    if (!s->by_blocks)
+        block_piece(&job, 0, blocks);
     else
         mfi_parallel_for(blocks, 1, s->threads, block_piece, &job);
     return mfi_noted(&error, "FFT");
