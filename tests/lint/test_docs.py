@@ -19,10 +19,22 @@ def test_figures_are_current():
     subprocess.run([sys.executable, "bench/report.py", "--check"], cwd=ROOT, check=True)
 
 
+def links(text):
+    """Targets of Markdown links; code, fenced, indented or inline, has none."""
+    text = re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^ {4,}.*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", text, flags=re.DOTALL)
+    return re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
+
+
+def test_code_has_no_links():
+    assert links("[a](b.md)\n```python\nk[8](x, y)\n```\n    k[1](z)\n`k[2](w)` and ``k`[3](v)`` [c](d.md)") == ["b.md", "d.md"]
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_links_lead_somewhere(document):
     path = ROOT / document
-    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
+    targets = links(path.read_text())
     assert not [t for t in targets if "://" not in t and not (path.parent / t).exists()]
 
 
