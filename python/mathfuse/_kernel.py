@@ -81,7 +81,7 @@ def _extents(value: Any, what: str) -> tuple[int, int, int]:
     given = (value,) if isinstance(value, int) else tuple(value)
     if not 1 <= len(given) <= 3 or not all(isinstance(n, int) for n in given):
         raise InvalidError(f"{what} is an integer or up to three of them, not {value!r}")
-    return (*given, 1, 1)[:3]  # type: ignore[return-value]
+    return (*given, 1, 1)[:3]
 
 
 def _cache_directory() -> Path:

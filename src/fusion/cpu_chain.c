@@ -475,6 +475,8 @@ static bool run_split(job *j)
         run_rows(&f, c->row_stores, &g);
         i += g.rows;
     }
+    j->owner = NULL;
+    j->group = NULL;
     mfi_free_aligned(memory);
     return true;
 }

@@ -335,7 +335,7 @@ static void scale_buffers(mfi_compiler *c)
                                          : u->buffer;
     }
     out->row_bytes =
-        (int32_t)mfi_align_up((size_t)c->uniform_at, 64) + (int32_t)mfi_align_up((size_t)(c->row_at * group), 64);
+        (int32_t)mfi_align_up((size_t)c->uniform_at, 64) + (int32_t)mfi_align_up((size_t)c->row_at * (size_t)group, 64);
     out->fill = c->element_at * block;
     out->raw = out->fill + 16 * block;
     int32_t at = out->raw + 16 * block;

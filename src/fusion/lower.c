@@ -111,11 +111,18 @@ static int16_t emit(lowering *l, mfi_instr in)
     return (int16_t)c->count++;
 }
 
+static bool same_operand(const mfi_operand *a, const mfi_operand *b)
+{
+    return a->view.slot == b->view.slot && a->view.dtype == b->view.dtype && a->view.alignment == b->view.alignment &&
+           a->view.offset == b->view.offset && !memcmp(a->view.strides, b->view.strides, sizeof a->view.strides) &&
+           !memcmp(a->extent, b->extent, sizeof a->extent);
+}
+
 static int16_t add_operand(lowering *l, const mfi_operand *operand)
 {
     mfi_chain *c = &l->problem->chain;
     for (int i = 0; i < c->operands; i++)
-        if (!memcmp(&c->operand[i], operand, sizeof *operand))
+        if (same_operand(&c->operand[i], operand))
             return (int16_t)i;
     if (c->operands == MFI_MAX_OPERANDS) {
         l->failed = 1;
@@ -517,6 +524,22 @@ static void empty_solve(mfi_problem *p)
         p->chain.operand[0].extent[d] = -1;
 }
 
+static void lower_anchor(lowering *l, const mfi_node *anchor)
+{
+    mfi_problem *p = l->problem;
+    if (p->anchor == MFI_MATMUL) {
+        lower_matmul(l, anchor);
+        if (p->u.matmul.k == 0)
+            empty_product(p);
+    } else if (p->anchor == MFI_FFT) {
+        lower_fft(l, anchor);
+    } else if (p->anchor == MFI_SOLVE) {
+        lower_solve(l, l->group->anchor_node);
+        if (p->u.solve.n == 0 || (anchor->sources == 2 && p->u.solve.nrhs == 0))
+            empty_solve(p);
+    }
+}
+
 static mf_status lower_group(lowering *l, int index)
 {
     l->group = &l->p->group[index];
@@ -536,17 +559,8 @@ static mf_status lower_group(lowering *l, int index)
     for (int i = 0; i < l->group->nodes && l->group->anchor != MFI_SOLVE; i++)
         store(l, l->group->node[i]);
     l->problem->chain.phases = l->group->phases;
-    if (l->group->anchor == MFI_MATMUL)
-        lower_matmul(l, anchor);
-    else if (l->group->anchor == MFI_FFT)
-        lower_fft(l, anchor);
-    else if (l->group->anchor == MFI_SOLVE)
-        lower_solve(l, l->group->anchor_node);
-    if (l->group->anchor == MFI_MATMUL && l->problem->u.matmul.k == 0)
-        empty_product(l->problem);
-    if (l->group->anchor == MFI_SOLVE &&
-        (l->problem->u.solve.n == 0 || (anchor->sources == 2 && l->problem->u.solve.nrhs == 0)))
-        empty_solve(l->problem);
+    if (anchor)
+        lower_anchor(l, anchor);
     if (l->failed || nothing_to_do(l->problem) || (l->problem->anchor == MFI_MAP && l->problem->chain.count == 0)) {
         mf_free(l->problem);
         return l->failed ? mfi_fail(MF_E_UNSUPPORTED, "a step has more than %d instructions or %d operands",

@@ -104,8 +104,10 @@ int64_t mfi_problem_bytes(const mfi_problem *p)
 static double log2_of(double n)
 {
     double bits = 0;
-    for (; n > 1; n /= 2)
+    while (n > 1) {
+        n /= 2;
         bits++;
+    }
     return bits;
 }
 
@@ -154,7 +156,7 @@ static void value_text(const mfi_problem *p, int v, mfi_text *out, int depth)
         mfi_text_add(out, "acc");
         break;
     case MFI_LOAD:
-        mfi_text_add(out, "x%d", operand->view.slot);
+        mfi_text_add(out, "x%d", operand ? operand->view.slot : -1);
         break;
     case MFI_CONST:
         mfi_text_add(out, in->im != 0 ? "(%g%+gj)" : "%g", in->re, in->im);

@@ -69,7 +69,7 @@ static void cpu_caps(mfi_caps *caps, int threads)
 static bool target_caps(mfi_caps *caps, const char *name)
 {
     for (size_t i = 0; i < MFI_COUNT(targets); i++) {
-        if (strcmp(targets[i].arch, name))
+        if (strcmp(targets[i].arch, name) != 0)
             continue;
         caps->cuda = true;
         caps->sm = targets[i].sm;

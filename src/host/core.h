@@ -18,10 +18,19 @@
 #define MFI_PRINTF(f, a)
 #endif
 
+mf_status mfi_set_error(mf_status status, const char *format, ...) MFI_PRINTF(2, 3);
+mf_status mfi_prefix_error(mf_status status, const char *format, ...) MFI_PRINTF(2, 3);
+/* A status that is not MF_OK: compilers and analysers follow no path on which a failure was none. */
+static inline mf_status mfi_failed(mf_status status)
+{
+    if (status == MF_OK)
+        __builtin_unreachable();
+    return status;
+}
 /* Set the thread's message and return `status`. */
-mf_status mfi_fail(mf_status status, const char *format, ...) MFI_PRINTF(2, 3);
+#define mfi_fail(status, ...) mfi_failed(mfi_set_error(status, __VA_ARGS__))
 /* Put words in front of the thread's message, keeping its status. */
-mf_status mfi_prefix(mf_status status, const char *format, ...) MFI_PRINTF(2, 3);
+#define mfi_prefix(status, ...) mfi_failed(mfi_prefix_error(status, __VA_ARGS__))
 
 #define MF_TRY(call)                                                                                                   \
     do {                                                                                                               \

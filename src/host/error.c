@@ -55,7 +55,7 @@ const char *mf_version(void)
     return MF_VERSION_STRING;
 }
 
-mf_status mfi_fail(mf_status status, const char *format, ...)
+mf_status mfi_set_error(mf_status status, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -65,7 +65,7 @@ mf_status mfi_fail(mf_status status, const char *format, ...)
     return status;
 }
 
-mf_status mfi_prefix(mf_status status, const char *format, ...)
+mf_status mfi_prefix_error(mf_status status, const char *format, ...)
 {
     char old[sizeof last.text], head[256];
     snprintf(old, sizeof old, "%s", mf_error_message(status));

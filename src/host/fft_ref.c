@@ -311,7 +311,9 @@ static mf_status plan_bluestein(mfi_fft1 *plan)
         plan->chirp_im[k] = -s;
         plan->filter_re[k] = plan->filter_re[k ? m - k : 0] = c / (double)m;
         plan->filter_im[k] = plan->filter_im[k ? m - k : 0] = s / (double)m;
-        square = (square + 2 * k + 1) % (2 * n);
+        square += 2 * k + 1;
+        if (square >= 2 * n)
+            square -= 2 * n;
     }
     mfi_fft1_run(plan->inner, plan->filter_re, plan->filter_im, 1, false, scratch);
     mfi_free_aligned(scratch);

@@ -120,6 +120,8 @@ DEFINE_PASS(8, EACH8, FROM1_8, BUTTERFLY8)
 
 TARGET static void FN(pass_odd)(int radix, const T *cosine, const T *sine, PASS_ARGUMENTS)
 {
+    if (radix < 3 || radix > MAX_RADIX)
+        __builtin_unreachable();
     const int half = radix / 2;
     for (; p < m; p++) {
         const bool turned = p > 0;

@@ -96,7 +96,9 @@ def compile_for(arch, source):
     program = ctypes.c_void_p()
     assert LIBRARY.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"test.cu", 0, None, None) == 0
     options = [f"--gpu-architecture={arch}", "-std=c++17", f"-I{ROOT / 'include'}", "--ptxas-options=-v"]
-    status = LIBRARY.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*[o.encode() for o in options]))
+    status = LIBRARY.nvrtcCompileProgram(
+        program, len(options), (ctypes.c_char_p * len(options))(*[o.encode() for o in options])
+    )
     size = ctypes.c_size_t()
     LIBRARY.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     log = ctypes.create_string_buffer(size.value)

@@ -1,9 +1,8 @@
 """Custom kernels: emulated on NumPy arrays, compiled for GPUs that are not here."""
 
+import mathfuse as mf
 import numpy as np
 import pytest
-
-import mathfuse as mf
 
 GATED = """
 #include "mathfuse/device/elementwise.cuh"

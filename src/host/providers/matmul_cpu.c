@@ -51,10 +51,9 @@ static void merge_rows(mfi_matmul_layout *l, const mfi_problem *p)
 static bool product_strides(const mfi_matmul_layout *l, const mfi_problem *p, const mfi_view *view, int64_t *cm,
                             int64_t *cn)
 {
-    mfi_batch rows = {0};
     mfi_view part = *view;
     memmove(part.strides, view->strides + l->batch_dims, sizeof *part.strides * (size_t)(p->ndim - l->batch_dims));
-    rows = mfi_batch_of(&part, p->ndim - 1 - l->batch_dims, p->shape + l->batch_dims);
+    mfi_batch rows = mfi_batch_of(&part, p->ndim - 1 - l->batch_dims, p->shape + l->batch_dims);
     *cn = view->strides[p->ndim - 1];
     *cm = rows.dims ? rows.strides[0] : l->n;
     return rows.dims <= 1;
