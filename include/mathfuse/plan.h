@@ -72,6 +72,21 @@ typedef struct mf_kernel_info {
 MF_API int mf_plan_kernels(const mf_plan *plan);
 MF_API mf_status mf_plan_kernel(const mf_plan *plan, int index, mf_kernel_info *out);
 
+/* The plan as device functions, to call from a kernel of one's own: a CUDA header (nvcc, NVRTC, mf_kernel_new, emulate.h)
+ * over the headers of mathfuse/device. In namespace `name` it has
+ *   struct args                        the arrays: inputs, outputs, workspace, as typed pointers
+ *   workspace_bytes, steps
+ *   step1, step2, …                    namespaces, one a launch of the plan, each with
+ *     block_size, shared_bytes, tiles  threads of a block, bytes of shared memory (16-byte aligned), tiles of the work
+ *     barriers                         false: threads beyond block_size need not be there, and others need not call
+ *     run_tile(args, tile, shared)     does tile number `tile`; all block_size threads call; leaves `shared` free
+ * and the names of step1 directly, if it is the only one. Each tile of a step may run in any block, at any time; a step
+ * starts when all tiles of the one before are done (a barrier over the grid, or another launch). Arrays are laid out and
+ * aligned as planned for.
+ * Owns: caller frees *out with mf_free.
+ * Errors: MF_E_UNSUPPORTED with the reason where a step is no generated kernel. */
+MF_API mf_status mf_plan_device_header(char **out, const mf_plan *plan, const char *name);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+from mathfuse._plan import DeviceHeader
+
 MATCH_UNFUSED: int
 NO_FUSION: int
 UPPER: int
@@ -79,6 +81,7 @@ class Plan:
     def explain(self, format: str = "text") -> str: ...
     def sources(self) -> dict[str, str]: ...
     def cubins(self) -> dict[str, bytes]: ...
+    def device_header(self, name: str = "plan") -> DeviceHeader: ...
 
 @final
 class Function:

@@ -33,7 +33,8 @@ _POINTEES = {
     "float": ("float32", "complex64"), "double": ("float64", "complex128"), "int": ("int32",), "int32_t": ("int32",),
     "long long": ("int64",), "int64_t": ("int64",), "mf::f16": ("float16",), "mf::bf16": ("bfloat16",),
     "__half": ("float16",), "__nv_bfloat16": ("bfloat16",), "mf::cplx<float>": ("complex64",), "float2": ("complex64",),
-    "mf::cplx<double>": ("complex128",), "double2": ("complex128",),
+    "mf::c64": ("complex64",), "mf::cplx<double>": ("complex128",), "mf::c128": ("complex128",), "double2": ("complex128",),
+    "mf::f32": ("float32",), "mf::f64": ("float64",), "mf::i32": ("int32",), "mf::i64": ("int64",),
 }  # fmt: skip
 _ENTRY = """
 extern "C" const char *mathfuse_entry(const int *grid, const int *block, unsigned long shared, void **p)
@@ -75,6 +76,24 @@ def _parameters(source: str, name: str) -> list[_Parameter]:
     else:
         raise InvalidError(f"the parameter list of {name} does not end")
     return [_Parameter(piece) for piece in pieces if piece.strip() not in ("", "void")]
+
+
+def _with_headers(source: str, file: str, headers: dict[str, str]) -> str:
+    """The source with the texts of `headers` where it includes them; lines keep their numbers."""
+    unused = set(headers)
+
+    def paste(found: re.Match[str]) -> str:
+        name = found.group(1)
+        if name not in headers:
+            return found.group(0)
+        unused.discard(name)
+        line = source.count("\n", 0, found.start()) + 2
+        return f'#line 1 "{name}"\n{headers[name]}\n#line {line} "{file}"'
+
+    text = re.sub(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">].*$', paste, source, flags=re.MULTILINE)
+    if unused:
+        raise InvalidError(f"the source does not include {', '.join(sorted(unused))}, which headers= gives")
+    return text
 
 
 def _extents(value: Any, what: str) -> tuple[int, int, int]:
@@ -125,15 +144,24 @@ class Kernel:
     k[grid, block](args...) or k[grid, block, shared_bytes](args...) launches it: arrays for pointers, Python or NumPy numbers
     for scalars, converted to what the source declares. CUDA arrays: on their GPU and their library's current stream (`stream=`
     overrides). NumPy arrays: emulated on the CPU, which needs a C++ compiler.
-    `defines` become macros. `arch` is what `.cubin` and the resource figures are for: by default the GPU here, else "sm_90a".
+    `defines` become macros. `headers` are texts that the source includes by name: `Plan.device_header()`, say. `arch` is what `.cubin` and the resource figures are for: by default the GPU here, else "sm_90a".
     """
 
-    def __init__(self, source: str, name: str, *, defines: dict[str, Any] | None = None, arch: str | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        name: str,
+        *,
+        defines: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+        arch: str | None = None,
+    ) -> None:
         self.name = name
         self.source = source
         self._parameters = _parameters(source, name)
         macros = "".join(f"#define {key} {value}\n" for key, value in (defines or {}).items())
-        self._text = f'{macros}#line 1 "{name}.cu"\n{source}' if macros else source
+        text = _with_headers(source, f"{name}.cu", headers or {})
+        self._text = f'{macros}#line 1 "{name}.cu"\n{text}' if macros else text
         self._arch = arch
         self._compiled: dict[str, Any] = {}
         self._emulated: Any = None
@@ -189,7 +217,7 @@ class Kernel:
             if not _is_array(value):
                 raise DtypeError(f"{where} is a pointer: pass an array, not {type(value).__name__}")
             allowed = _POINTEES.get(parameter.type)
-            dtype = _core.dtype(_interop.dtype_name(value.dtype))[1]
+            dtype = _core.dtype(_interop.dtype_name(value.dtype))[1] if allowed else ""
             if allowed and dtype not in allowed:
                 raise DtypeError(f"{where} points to {parameter.type} and takes {' or '.join(allowed)}; the array is {dtype}")
             return struct.pack("P", _address(value))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
@@ -32,6 +33,20 @@ def spec(shape: Any, dtype: Any = "float32") -> Spec:
     """Describe an array for mathfuse.plan."""
     extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     return Spec(tuple(operator.index(n) for n in extents), _interop.dtype_name(dtype))
+
+
+class DeviceHeader(str):
+    """What Plan.device_header() returns: the text, and what a launch has to know of each step."""
+
+    @property
+    def block_sizes(self) -> tuple[int, ...]:
+        """Threads of a block, step by step."""
+        return tuple(map(int, re.findall(r"^constexpr int block_size = (\d+)", self, re.MULTILINE)))
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        """Tiles, step by step."""
+        return tuple(map(int, re.findall(r"^constexpr mf::i64 tiles = (\d+)", self, re.MULTILINE)))
 
 
 @overload

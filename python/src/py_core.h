@@ -97,6 +97,7 @@ typedef enum mfpy_helper {
     MFPY_H_BUILD,
     MFPY_H_NUMPY_EMPTY,
     MFPY_H_METHOD,
+    MFPY_H_DEVICE_HEADER,
     MFPY_HELPER_COUNT
 } mfpy_helper;
 

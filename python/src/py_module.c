@@ -28,6 +28,7 @@ static const struct {
     [MFPY_H_BUILD] = {"mathfuse._trace", "build"},
     [MFPY_H_NUMPY_EMPTY] = {"numpy", "empty"},
     [MFPY_H_METHOD] = {"types", "MethodType"},
+    [MFPY_H_DEVICE_HEADER] = {"mathfuse._plan", "DeviceHeader"},
 };
 
 PyObject *mfpy_helper_get(mfpy_state *state, mfpy_helper helper)

@@ -98,7 +98,7 @@ template <class T, int V> MF_DEVICE void fetch_zero(pack<T, V> &out)
 }
 
 // Does phase P fetch an operand that the phases of bit mask MASK need?
-template <int P, unsigned MASK, bool CACHED> constexpr bool fetches()
+template <int P, unsigned MASK, bool CACHED> MF_HOST_DEVICE constexpr bool fetches()
 {
     return (MASK >> P & 1) && (!CACHED || (MASK & ((1u << P) - 1)) == 0);
 }

@@ -25,19 +25,25 @@ template <class ACC> MF_DEVICE ACC multiply_add(ACC x, ACC y, ACC z)
         return ACC{m_fma(-x.im, y.im, m_fma(x.re, y.re, z.re)), m_fma(x.im, y.re, m_fma(x.re, y.im, z.im))};
 }
 
+template <class ACC> struct gemm_simple_shared {
+    static constexpr int TILE = 64, STEP = 16, PAD = 1;
+    ACC a[STEP][TILE + PAD], b[STEP][TILE + PAD];
+};
+
 // 256 threads compute 64 x 64 results, 4 x 4 each, in steps of 16 along k. A_K, B_K: consecutive threads load along k
-// (where that is the contiguous dim), else along the rows of a, the columns of b.
+// (where that is the contiguous dim), else along the rows of a, the columns of b. `shared`: a gemm_simple_shared<ACC>,
+// free again after the return.
 template <template <int> class Chain, class TA, class TB, class ACC, int ND, bool A_K, bool B_K, int AA, int AB,
           class A>
-MF_DEVICE void gemm_simple(const A &a)
+MF_DEVICE void gemm_simple(const A &a, u32 number, void *shared)
 {
-    constexpr int TILE = 64, STEP = 16, PAD = 1;
+    typedef gemm_simple_shared<ACC> tiles;
+    constexpr int TILE = tiles::TILE, STEP = tiles::STEP;
     typedef Chain<1> chain;
     typedef typename chain::index I;
-    __shared__ ACC as[STEP][TILE + PAD];
-    __shared__ ACC bs[STEP][TILE + PAD];
+    auto &as = ((tiles *)shared)->a, &bs = ((tiles *)shared)->b;
     int t = (int)threadIdx.x, tx = t % 16, ty = t / 16;
-    i64 m = a.chain.shape[ND - 2], n = a.chain.shape[ND - 1], block = blockIdx.x;
+    i64 m = a.chain.shape[ND - 2], n = a.chain.shape[ND - 1], block = number;
     i64 tiles_n = (n + TILE - 1) / TILE, tiles_m = (m + TILE - 1) / TILE;
     i64 n0 = block % tiles_n * TILE, m0 = block / tiles_n % tiles_m * TILE, batch = block / tiles_n / tiles_m;
     const TA *pa = (const TA *)a.a;

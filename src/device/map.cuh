@@ -1,4 +1,4 @@
-// Elementwise kernels: every point of the domain once.
+// Elementwise kernels: every point of the domain once. `block` of `blocks`: this block's number and how many there are.
 #ifndef MF_DEVICE_MAP_CUH
 #define MF_DEVICE_MAP_CUH
 
@@ -10,10 +10,10 @@ namespace mf
 // Blocks of THREADS x U vectors of V points; all loads of a thread are in flight before its first store. TAIL: the
 // number of points is no multiple of V, and the last block does the rest one by one.
 template <template <int> class Chain, int ND, int V, int THREADS, int U, bool TAIL, class A>
-MF_DEVICE void map(const A &a)
+MF_DEVICE void map(const A &a, u32 block, u32 blocks)
 {
     typedef typename Chain<V>::index I;
-    I vectors = (I)(a.points / V), first = (I)blockIdx.x * (THREADS * U) + (I)threadIdx.x;
+    I vectors = (I)(a.points / V), first = (I)block * (THREADS * U) + (I)threadIdx.x;
     if (first - (I)threadIdx.x + THREADS * U <= vectors) {
         typename Chain<V>::inputs in[U];
         point<I, ND> p[U];
@@ -36,7 +36,7 @@ MF_DEVICE void map(const A &a)
     }
     if constexpr (TAIL) {
         I n = vectors * V + (I)threadIdx.x;
-        if (blockIdx.x == gridDim.x - 1 && n < (I)a.points) {
+        if (block == blocks - 1 && n < (I)a.points) {
             typename Chain<1>::inputs in;
             point<I, ND> p;
             unravel<0, ND, 1>(a, n, p);
@@ -48,12 +48,12 @@ MF_DEVICE void map(const A &a)
 
 // For operands whose neighbouring elements lie along dim D instead of the last: blocks take 64 x 64 tiles of the two,
 // so that the lines they fetch are used up while they are in the first-level cache. 256 threads.
-template <template <int> class Chain, int ND, int D, class A> MF_DEVICE void map_tiles(const A &a)
+template <template <int> class Chain, int ND, int D, class A> MF_DEVICE void map_tiles(const A &a, u32 block)
 {
     typedef Chain<1> chain;
     typedef typename chain::index I;
     constexpr int U = 4;
-    i64 tiles_c = (a.shape[ND - 1] + 63) / 64, tiles_r = (a.shape[D] + 63) / 64, n = blockIdx.x;
+    i64 tiles_c = (a.shape[ND - 1] + 63) / 64, tiles_r = (a.shape[D] + 63) / 64, n = block;
     i64 column = n % tiles_c * 64 + threadIdx.x % 64, row = n / tiles_c % tiles_r * 64 + threadIdx.x / 64;
     n = n / tiles_c / tiles_r;
     point<I, ND> p;

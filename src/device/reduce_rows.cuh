@@ -174,21 +174,26 @@ template <template <int> class Chain, int V, class S, class A, int NR, int ND> s
     }
 };
 
-// NR row dims. In a launch of a split reduction, consecutive blocks share rows.
-template <template <int> class Chain, int V, class S, int NR, int ND, class A> MF_DEVICE void reduce(const A &a)
+// NR row dims. In a launch of a split reduction, consecutive blocks share rows. `scratch`: S::scratch bytes of shared
+// memory, free again after the return.
+template <template <int> class Chain, int V, class S, int NR, int ND, class A>
+MF_DEVICE void reduce(const A &a, u32 number, void *scratch)
 {
-    __shared__ __align__(16) unsigned char scratch[S::scratch];
     typedef typename Chain<V>::index I;
     constexpr bool shares = S::split >= 0 && (S::split < Chain<V>::phases || Chain<V>::stores_points);
     int thread = (int)threadIdx.x;
-    i64 block = shares ? blockIdx.x / (u32)a.splits : blockIdx.x;
-    i64 split = shares ? blockIdx.x % (u32)a.splits : 0;
+    i64 block = shares ? number / (u32)a.splits : number;
+    i64 split = shares ? number % (u32)a.splits : 0;
     i64 row = block * S::rows + (S::columns ? thread % S::rows : thread / S::lanes);
     bool valid = row < a.points;
     row = valid ? row : a.points - 1;
     i64 begin = shares ? split * a.chunk : 0, end = shares && begin + a.chunk < a.columns ? begin + a.chunk : a.columns;
-    reduce_kernel<Chain, V, S, A, NR, ND> k = {
-        a, scratch, {}, (I)begin, (I)end, row, split, S::columns ? thread / S::rows : thread % S::lanes, valid, {}, {}};
+    reduce_kernel<Chain, V, S, A, NR, ND> k = {a,      (unsigned char *)scratch,
+                                               {},     (I)begin,
+                                               (I)end, row,
+                                               split,  S::columns ? thread / S::rows : thread % S::lanes,
+                                               valid,  {},
+                                               {}};
     unravel<0, NR, 1>(a, (I)row, k.p);
     // One straight line of code for rows that fill the block's registers: what two phases compute alike is computed
     // once. Barriers are inside, so all threads of the block take the same way.

@@ -56,5 +56,16 @@ const char *mfi_emit_ctype(mfi_ctype ctype);  /* "float" */
 
 /* emit_map.c: the translation unit of launch k. Caller frees out->text with mf_free. */
 mf_status mfi_emit(mfi_source *out, const mfi_problem *p, const mfi_shape *layout, int launch);
+/* And its pieces: the header of the skeleton, "map"; chain and argument types; the size of the shared memory as a C++
+ * expression, nothing for none; the call, with expressions for this block, all blocks and the shared memory. */
+const char *mfi_emit_skeleton(const mfi_shape *layout);
+void mfi_emit_types(mfi_text *out, const mfi_problem *p, const mfi_shape *layout);
+void mfi_emit_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *layout, int launch);
+void mfi_emit_call(mfi_text *out, const mfi_problem *p, const mfi_shape *layout, int launch, const char *block,
+                   const char *blocks, const char *shared);
+
+/* emit_device.c: launch k as device code of provider.h. */
+mf_status mfi_emit_device(mfi_device_code *out, const mfi_problem *p, const mfi_shape *layout, int launch,
+                          const mfi_words *words, const char *const *slots, const char *workspace);
 
 #endif

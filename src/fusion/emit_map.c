@@ -11,41 +11,82 @@ static const char *word(bool value)
     return value ? "true" : "false";
 }
 
-static void instantiate(mfi_text *out, const mfi_problem *p, const mfi_shape *l, int launch)
+static void reduce_shape(mfi_text *out, const mfi_shape *l, int launch)
+{
+    mfi_text_add(out, "mf::reduce_shape<%d, %d, %d, %s, %s, %d>", l->threads, l->lanes, l->items, word(l->cached),
+                 word(l->columns), l->launches > 1 ? launch : -1);
+}
+
+void mfi_emit_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *l, int launch)
+{
+    if (l->skeleton == MFI_SK_REDUCE && (l->columns || l->lanes > 32)) {
+        reduce_shape(out, l, launch);
+        mfi_text_add(out, "::scratch");
+    } else if (l->skeleton == MFI_SK_GEMM) {
+        mfi_text_add(out, "sizeof(mf::gemm_simple_shared<%s>)", mfi_emit_ctype(p->u.matmul.acc));
+    }
+}
+
+void mfi_emit_call(mfi_text *out, const mfi_problem *p, const mfi_shape *l, int launch, const char *block,
+                   const char *blocks, const char *shared)
 {
     if (l->skeleton == MFI_SK_MAP) {
-        mfi_text_add(out, "mf::map<chain, %d, %d, %d, %d, %s>(a)", p->ndim, l->vector, l->threads, l->items,
-                     word(l->tail));
+        mfi_text_add(out, "mf::map<chain, %d, %d, %d, %d, %s>(a, %s, %s)", p->ndim, l->vector, l->threads, l->items,
+                     word(l->tail), block, blocks);
     } else if (l->skeleton == MFI_SK_TILES) {
-        mfi_text_add(out, "mf::map_tiles<chain, %d, %d>(a)", p->ndim, l->tile_dim);
+        mfi_text_add(out, "mf::map_tiles<chain, %d, %d>(a, %s)", p->ndim, l->tile_dim, block);
     } else if (l->skeleton == MFI_SK_REDUCE) {
-        mfi_text_add(out, "mf::reduce<chain, %d, mf::reduce_shape<%d, %d, %d, %s, %s, %d>, %d, %d>(a)", l->vector,
-                     l->threads, l->lanes, l->items, word(l->cached), word(l->columns), l->launches > 1 ? launch : -1,
-                     p->ndim - p->nreduce, p->ndim);
+        mfi_text_add(out, "mf::reduce<chain, %d, ", l->vector);
+        reduce_shape(out, l, launch);
+        mfi_text_add(out, ", %d, %d>(a, %s, %s)", p->ndim - p->nreduce, p->ndim, block, shared);
     } else {
         const mfi_matmul *mm = &p->u.matmul;
-        mfi_text_add(out, "mf::gemm_simple<chain, %s, %s, %s, %d, %s, %s, %d, %d>(a)", mfi_emit_storage(mm->a.dtype),
-                     mfi_emit_storage(mm->b.dtype), mfi_emit_ctype(mm->acc), p->ndim,
+        mfi_text_add(out, "mf::gemm_simple<chain, %s, %s, %s, %d, %s, %s, %d, %d>(a, %s, %s)",
+                     mfi_emit_storage(mm->a.dtype), mfi_emit_storage(mm->b.dtype), mfi_emit_ctype(mm->acc), p->ndim,
                      word(mm->a.strides[p->ndim - 1] == 1), word(mm->b.strides[p->ndim - 2] == 1),
-                     mfi_view_vector_alignment(&mm->a, p, 1), mfi_view_vector_alignment(&mm->b, p, 1));
+                     mfi_view_vector_alignment(&mm->a, p, 1), mfi_view_vector_alignment(&mm->b, p, 1), block, shared);
     }
+}
+
+static const struct {
+    const char *header, *prefix;
+} kinds[] = {{"map", "map"}, {"map", "map"}, {"reduce_rows", "reduce"}, {"gemm_simple", "matmul"}};
+
+const char *mfi_emit_skeleton(const mfi_shape *l)
+{
+    return kinds[l->skeleton].header;
+}
+
+void mfi_emit_types(mfi_text *out, const mfi_problem *p, const mfi_shape *l)
+{
+    mfi_emit_chain(out, p, l);
+    if (l->skeleton == MFI_SK_GEMM)
+        mfi_text_add(out, "\ntypedef mf::gemm_args<%d, args> kernel_args;\n", p->ndim);
+    else
+        mfi_text_add(out, "\ntypedef args kernel_args;\n");
+}
+
+static void kernel_body(mfi_text *out, const mfi_problem *p, const mfi_shape *l, int launch)
+{
+    mfi_text shared = {0};
+    mfi_emit_shared(&shared, p, l, launch);
+    if (shared.length)
+        mfi_text_add(out, "    __shared__ __align__(16) unsigned char shared[%s];\n", shared.data);
+    out->failed |= shared.failed;
+    mfi_text_free(&shared);
+    mfi_text_add(out, "    ");
+    mfi_emit_call(out, p, l, launch, "blockIdx.x", "gridDim.x",
+                  l->skeleton == MFI_SK_REDUCE && !l->columns && l->lanes <= 32 ? "nullptr" : "shared");
+    mfi_text_add(out, ";\n");
 }
 
 mf_status mfi_emit(mfi_source *out, const mfi_problem *p, const mfi_shape *l, int launch)
 {
-    static const struct {
-        const char *header, *prefix;
-    } kinds[] = {{"map", "map"}, {"map", "map"}, {"reduce_rows", "reduce"}, {"gemm_simple", "matmul"}};
-    mfi_text text = {0}, all = {0};
-    mfi_text_add(&text, "#include \"device/%s.cuh\"\n\nnamespace\n{\n\n", kinds[l->skeleton].header);
-    mfi_emit_chain(&text, p, l);
-    if (l->skeleton == MFI_SK_GEMM)
-        mfi_text_add(&text, "\ntypedef mf::gemm_args<%d, args> kernel_args;\n", p->ndim);
-    else
-        mfi_text_add(&text, "\ntypedef args kernel_args;\n");
+    mfi_text text = {0}, all = {0}, body = {0};
+    mfi_text_add(&text, "#include \"device/%s.cuh\"\n\nnamespace\n{\n\n", mfi_emit_skeleton(l));
+    mfi_emit_types(&text, p, l);
     mfi_text_add(&text, "\n} // namespace\n\n");
-    mfi_text body = {0};
-    instantiate(&body, p, l, launch);
+    kernel_body(&body, p, l, launch);
     *out = (mfi_source){.text = NULL};
     if (!text.failed && !body.failed) {
         /* the name stands for everything else in the text */
@@ -53,7 +94,7 @@ mf_status mfi_emit(mfi_source *out, const mfi_problem *p, const mfi_shape *l, in
         snprintf(out->name, sizeof out->name, "mf_%s_%016llx", kinds[l->skeleton].prefix, (unsigned long long)hash);
         mfi_text_add(&all,
                      "%sextern \"C\" __global__ void __launch_bounds__(%d) %s(const __grid_constant__ kernel_args a)\n"
-                     "{\n    %s;\n}\n",
+                     "{\n%s}\n",
                      text.data, l->threads, out->name, body.data);
         out->text = mfi_text_take(&all);
     }

@@ -74,6 +74,14 @@ typedef struct mfi_run {
     mf_context *context;
 } mfi_run;
 
+/* One launch of a step as device code: a namespace's contents with a function run_tile(p, tile, shared). */
+typedef struct mfi_device_code {
+    const char *skeleton; /* the header under src/device that it needs, "map" */
+    char *text;           /* freed with mf_free */
+    int threads;
+    int64_t tiles;
+} mfi_device_code;
+
 typedef struct mfi_provider {
     const char *name;
     /* Pure: can this step run there, and what would it cost? false: refused, with the reason in bid. */
@@ -86,6 +94,8 @@ typedef struct mfi_provider {
     void (*destroy)(void *state);
     /* Generated kernels of this step, or NULL. index from 0; MF_E_INVALID past the end. */
     mf_status (*kernel)(void *state, int index, mf_kernel_info *out);
+    /* The same kernel as device code, or NULL. `slots` and `workspace`: C++ expressions of their addresses. */
+    mf_status (*device)(void *state, int index, const char *const *slots, const char *workspace, mfi_device_code *out);
 } mfi_provider;
 
 /* provider_list.c: best first for ties, ref last. */

@@ -192,4 +192,4 @@ static mf_status run(void *state, const mfi_run *run)
     return mfi_matmul_cpu_run(((blas_state *)state)->inner, run);
 }
 
-const mfi_provider mfi_provider_blas = {"blas", query, prepare, run, destroy, NULL};
+const mfi_provider mfi_provider_blas = {"blas", query, prepare, run, destroy, NULL, NULL};

@@ -199,4 +199,4 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
     return mfi_fft_cpu_new(state, p, &engine, c->threads);
 }
 
-const mfi_provider mfi_provider_fftw = {"fftw", query, prepare, mfi_fft_cpu_run, mfi_fft_cpu_free, NULL};
+const mfi_provider mfi_provider_fftw = {"fftw", query, prepare, mfi_fft_cpu_run, mfi_fft_cpu_free, NULL, NULL};

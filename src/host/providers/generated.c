@@ -170,9 +170,15 @@ static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
     return MF_OK;
 }
 
+static mf_status device(void *opaque, int index, const char *const *slots, const char *workspace, mfi_device_code *out)
+{
+    const state *s = opaque;
+    return mfi_emit_device(out, &s->problem, &s->layout, index, &s->words, slots, workspace);
+}
+
 static void destroy(void *opaque)
 {
     mf_free(opaque); /* modules belong to the context */
 }
 
-const mfi_provider mfi_provider_generated = {"generated", query, prepare, run, destroy, kernel};
+const mfi_provider mfi_provider_generated = {"generated", query, prepare, run, destroy, kernel, device};

@@ -91,4 +91,4 @@ static mf_status run(void *state, const mfi_run *run)
     }
 }
 
-const mfi_provider mfi_provider_ref = {"ref", query, prepare, run, destroy, NULL};
+const mfi_provider mfi_provider_ref = {"ref", query, prepare, run, destroy, NULL, NULL};

@@ -1,0 +1,167 @@
+/* mf_plan_device_header: the generated steps of a plan as one CUDA header. Skeletons are pasted into it, as only the public
+ * headers are on a user's include path. */
+#include "emit.h"
+
+#include "plan_internal.h"
+#include "schedule.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+enum { EXPRESSION = 64 };
+
+typedef struct expressions {
+    char (*text)[EXPRESSION];
+    const char **slots;
+} expressions;
+
+static bool is_identifier(const char *name)
+{
+    if (!name || !(isalpha((unsigned char)name[0]) || name[0] == '_'))
+        return false;
+    for (const char *p = name; *p; p++)
+        if (!isalnum((unsigned char)*p) && *p != '_')
+            return false;
+    return true;
+}
+
+/* ---- pasting ---- */
+
+static int embedded(const char *name, size_t length)
+{
+    for (int i = 0; i < mfi_embedded_count; i++)
+        if (strlen(mfi_embedded_names[i]) == length && !memcmp(mfi_embedded_names[i], name, length))
+            return i;
+    return -1;
+}
+
+/* A header's text with those of src/device that it includes in their places; include guards drop repetitions. */
+static void paste(mfi_text *out, const char *name, size_t length)
+{
+    static const char include[] = "#include \"";
+    int index = embedded(name, length);
+    for (const char *line = index < 0 ? "" : mfi_embedded_texts[index]; *line;) {
+        size_t n = strcspn(line, "\n"), head = sizeof include - 1;
+        if (!strncmp(line, "#include \"device/", head + 7))
+            paste(out, line + head, strcspn(line + head, "\""));
+        else
+            mfi_text_add(out, "%.*s\n", (int)n, line);
+        line += n + (line[n] != 0);
+    }
+}
+
+/* ---- arguments ---- */
+
+static mf_status name_slots(expressions *e, const mf_plan *plan)
+{
+    const mfi_schedule *s = plan->schedule;
+    e->text = mfi_calloc((size_t)s->buffers + 1, sizeof *e->text);
+    e->slots = mfi_calloc((size_t)s->buffers + 1, sizeof *e->slots);
+    if (!e->text || !e->slots)
+        return MFI_NO_MEMORY((size_t)s->buffers * EXPRESSION);
+    for (int i = 0; i < s->buffers; i++) {
+        if (i < s->inputs)
+            snprintf(e->text[i], EXPRESSION, "p.input%d", i);
+        else if (i < s->inputs + s->outputs)
+            snprintf(e->text[i], EXPRESSION, "p.output%d", i - s->inputs);
+        else
+            snprintf(e->text[i], EXPRESSION, "(char *)p.workspace + %zu", s->buffer[i].offset);
+        e->slots[i] = e->text[i];
+    }
+    return MF_OK;
+}
+
+static void arguments(mfi_text *out, const mf_plan *plan)
+{
+    const mfi_schedule *s = plan->schedule;
+    mfi_text_add(out, "struct args {\n");
+    for (int i = 0; i < s->inputs + s->outputs; i++) {
+        char shape[160];
+        bool input = i < s->inputs;
+        mfi_shape_text(plan->binding[i].shape, plan->binding[i].ndim, shape);
+        mfi_text_add(out, "    %s%s *%s%d; // %s %s\n", input ? "const " : "", mfi_emit_storage(s->buffer[i].dtype),
+                     input ? "input" : "output", input ? i : i - s->inputs, mf_dtype_name(s->buffer[i].dtype), shape);
+    }
+    mfi_text_add(out, "    void *workspace; // workspace_bytes, aligned to 256\n};\n");
+}
+
+/* ---- steps ---- */
+
+static mf_status check_steps(const mf_plan *plan)
+{
+    MF_REQUIRE(plan->caps->cuda, MF_E_UNSUPPORTED,
+               "this plan is for the CPU, which runs no kernels; plan with target=\"cuda\" or \"sm_90a\"");
+    for (int i = 0; i < plan->steps; i++)
+        MF_REQUIRE(
+            plan->step[i].provider->device, MF_E_UNSUPPORTED,
+            "step %d runs on %s (%s), a library that a kernel cannot call; plan with providers=\"generated\", or "
+            "without this step",
+            i + 1, plan->step[i].provider->name, plan->step[i].bid.kernel);
+    MF_REQUIRE(plan->launches > 0, MF_E_UNSUPPORTED, "this plan launches nothing: its outputs have no elements");
+    return MF_OK;
+}
+
+static mf_status stages(mfi_text *headers, mfi_text *out, const mf_plan *plan, const expressions *e)
+{
+    char workspace[EXPRESSION];
+    int number = 0;
+    snprintf(workspace, sizeof workspace, "(char *)p.workspace + %zu", plan->temporaries);
+    for (int i = 0; i < plan->steps; i++)
+        for (int k = 0; k < plan->step[i].bid.launches; k++) {
+            mfi_device_code code;
+            char header[96];
+            MF_TRY(plan->step[i].provider->device(plan->step[i].state, k, e->slots, workspace, &code));
+            snprintf(header, sizeof header, "device/%s.cuh", code.skeleton);
+            paste(headers, header, strlen(header));
+            number++;
+            mfi_text_add(out, "\n// ");
+            mfi_problem_text(plan->step[i].problem, out);
+            mfi_text_add(out, "\nnamespace step%d\n{\n%s} // namespace step%d\n", number, code.text, number);
+            mf_free(code.text);
+        }
+    mfi_text_add(out, "\nconstexpr int steps = %d;\n%s", number,
+                 number == 1 ? "using step1::barriers;\nusing step1::block_size;\nusing step1::run_tile;\nusing "
+                               "step1::shared_bytes;\nusing step1::tiles;\n"
+                             : "");
+    return MF_OK;
+}
+
+static mf_status write_header(mfi_text *out, const mf_plan *plan, const char *name)
+{
+    expressions e = {0};
+    mfi_text body = {0};
+    mf_status status = name_slots(&e, plan);
+    mfi_text_add(out,
+                 "// A plan of mathfuse %s for %s as device functions. For each step:\n"
+                 "// all block_size threads of a block call run_tile(args, tile, shared) for tiles 0 ... tiles - 1.\n"
+                 "#ifndef MATHFUSE_PLAN_%s\n#define MATHFUSE_PLAN_%s\n\n",
+                 mf_version(), plan->caps->arch, name, name);
+    mfi_text_add(&body, "\nnamespace %s\n{\n\n", name);
+    arguments(&body, plan);
+    mfi_text_add(&body, "constexpr long long workspace_bytes = %zu;\n", plan->workspace);
+    if (status == MF_OK)
+        status = stages(out, &body, plan, &e);
+    mfi_text_add(out, "%s\n} // namespace %s\n\n#endif\n", body.data ? body.data : "", name);
+    out->failed |= body.failed;
+    mfi_text_free(&body);
+    mf_free(e.text);
+    mf_free((void *)e.slots);
+    return status;
+}
+
+mf_status mf_plan_device_header(char **out, const mf_plan *plan, const char *name)
+{
+    mfi_text text = {0};
+    *out = NULL;
+    MF_REQUIRE(plan, MF_E_INVALID, "mf_plan_device_header: plan is NULL");
+    MF_REQUIRE(is_identifier(name), MF_E_INVALID, "the name of a device header is a C++ identifier, not \"%s\"",
+               name ? name : "(null)");
+    MF_TRY(check_steps(plan));
+    mf_status status = write_header(&text, plan, name);
+    if (status != MF_OK) {
+        mfi_text_free(&text);
+        return status;
+    }
+    *out = mfi_text_take(&text);
+    return *out ? MF_OK : MFI_NO_MEMORY(text.capacity);
+}

@@ -1,0 +1,48 @@
+"""examples/device/*.py: each has make(target), which gives its kernel first, and main(library), which gives its error."""
+
+import importlib.util
+import pathlib
+
+import mathfuse as mf
+import pytest
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples/device"
+EXAMPLES = sorted(p.stem for p in FOLDER.glob("*.py"))
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def needs_nvrtc():
+    try:
+        mf.Kernel('extern "C" __global__ void nothing() {}', "nothing", arch="sm_90a").compile()
+    except mf.errors.MissingError as error:
+        pytest.skip(str(error))
+
+
+def test_there_are_examples():
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_emulated(name):
+    needs_nvrtc()
+    assert load(name).main("numpy") < 1e-5
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_compiles_without_local_memory(name, target):
+    needs_nvrtc()
+    assert load(name).make(target)[0].spills == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_on_the_gpu(name):
+    pytest.importorskip("cupy")
+    assert load(name).main("cupy") < 1e-5

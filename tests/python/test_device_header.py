@@ -1,0 +1,113 @@
+"""Plans as device functions: called from kernels, emulated on NumPy arrays, and compiled for GPUs that are not here."""
+
+import mathfuse as mf
+import numpy as np
+import pytest
+
+TARGETS = ["sm_80", "sm_90a", "sm_100a"]
+
+
+def plan(function, *specs, target="sm_90a"):
+    try:
+        return mf.plan(function, *specs, target=target, providers="generated")
+    except mf.errors.UnsupportedError as error:
+        pytest.skip(str(error)) if "NVRTC" in str(error) else pytest.fail(str(error))
+
+
+def kernel_over(header, inputs, dtypes, arch=None):
+    """A kernel in which each block takes every gridDim.x-th tile of the plan's only step."""
+    names = [f"x{i}" for i in range(inputs)] + ["y"]
+    types = [f"const {t} *" for t in dtypes[:-1]] + [f"{dtypes[-1]} *"]
+    parameters = ", ".join(t + n for t, n in zip(types, names, strict=True))
+    source = f"""
+    #include "p.cuh"
+    extern "C" __global__ void __launch_bounds__(p::block_size) tiles({parameters}, unsigned char *work)
+    {{
+        __shared__ __align__(16) unsigned char shared[p::shared_bytes > 0 ? p::shared_bytes : 1];
+        const p::args a = {{{", ".join(names)}, work}};
+        for (int tile = blockIdx.x; tile < p::tiles; tile += gridDim.x)
+            p::run_tile(a, tile, shared);
+    }}
+    """
+    return mf.Kernel(source, "tiles", headers={"p.cuh": header}, arch=arch)
+
+
+CASES = {
+    "elementwise": (lambda x, y: mf.tanh(x) * 2 + y, [(37, 66), 66], ["float32", "float32"], "float32"),
+    "odd tail": (lambda x: mf.silu(x), [1003], ["float32"], "float32"),
+    "transposed": (lambda x, y: x.T + y, [(130, 70), (70, 130)], ["float32", "float32"], "float32"),
+    "softmax": (lambda x: mf.softmax(x), [(10, 1000)], ["float32"], "float32"),
+    "short rows": (lambda x: mf.sum(x, axis=-1), [(100, 7)], ["float32"], "float32"),
+    "columns": (lambda x: mf.sum(x, axis=0), [(100, 64)], ["float32"], "float32"),
+    "matmul": (lambda x, y: mf.gelu(x @ y), [(70, 40), (40, 90)], ["float32", "float32"], "float32"),
+    "complex": (lambda x, y: x @ y, [(20, 17), (17, 9)], ["complex64", "complex64"], "complex64"),
+}
+CTYPES = {"float32": "float", "complex64": "mf::c64"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_emulated(name, rng):
+    function, shapes, dtypes, result = CASES[name]
+    header = plan(function, *[mf.spec(s, d) for s, d in zip(shapes, dtypes, strict=True)]).device_header("p")
+    arrays = [rng.standard_normal(s) + (1j * rng.standard_normal(s) if d == "complex64" else 0) for s, d in
+              zip(shapes, dtypes, strict=True)]  # fmt: skip
+    arrays = [a.astype(d) for a, d in zip(arrays, dtypes, strict=True)]
+    want = np.asarray(mf.plan(function, *arrays).run(*arrays))
+    got = np.zeros_like(want)
+    kernel = kernel_over(header, len(arrays), [CTYPES[d] for d in [*dtypes, result]])
+    assert len(header.block_sizes) == 1
+    assert header.tiles[0] > 0
+    kernel[3, header.block_sizes[0]](*arrays, got, np.zeros(256, np.uint8))
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CASES)
+def test_compiles_without_local_memory(name, target):
+    function, shapes, dtypes, result = CASES[name]
+    specs = [mf.spec(s, d) for s, d in zip(shapes, dtypes, strict=True)]
+    header = plan(function, *specs, target=target).device_header("p")
+    kernel = kernel_over(header, len(shapes), [CTYPES[d] for d in [*dtypes, result]], arch=target)
+    assert kernel.spills == 0
+
+
+def test_steps_follow_each_other(rng):
+    """A long row is split among blocks: the second step takes what the first left in the workspace."""
+    made = plan(lambda x: mf.sum(x, axis=-1), mf.spec((2, 200000)))
+    header = made.device_header("p")
+    assert len(header.tiles) == 2
+    source = """
+    #include "p.cuh"
+    extern "C" __global__ void first(const float *x, float *y, unsigned char *work)
+    {
+        __shared__ __align__(16) unsigned char shared[p::step1::shared_bytes];
+        p::step1::run_tile(p::args{x, y, work}, blockIdx.x, shared);
+    }
+    extern "C" __global__ void second(const float *x, float *y, unsigned char *work)
+    {
+        __shared__ __align__(16) unsigned char shared[p::step2::shared_bytes];
+        p::step2::run_tile(p::args{x, y, work}, blockIdx.x, shared);
+    }
+    """
+    x, y = rng.standard_normal((2, 200000)).astype(np.float32), np.zeros(2, np.float32)
+    work = np.zeros(made.workspace + 256, np.uint8)
+    aligned = work[-work.ctypes.data % 256 :]
+    for name, tiles, threads in zip(["first", "second"], header.tiles, header.block_sizes, strict=True):
+        mf.Kernel(source, name, headers={"p.cuh": header})[tiles, threads](x, y, aligned)
+    np.testing.assert_allclose(y, x.sum(-1, dtype=np.float64), rtol=1e-5, atol=1e-2)
+
+
+def test_what_has_no_device_functions():
+    with pytest.raises(NotImplementedError, match="for the CPU, which runs no kernels"):
+        mf.plan(lambda x: x + 1, mf.spec(8)).device_header()
+    with pytest.raises(ValueError, match='C\\+\\+ identifier, not "a-b"'):
+        plan(lambda x: x + 1, mf.spec(8)).device_header("a-b")
+    with pytest.raises(NotImplementedError, match="outputs have no elements"):
+        plan(lambda x: x + 1, mf.spec(0)).device_header()
+    try:
+        library = mf.plan(lambda x, y: x @ y, mf.spec((256, 256), "bfloat16"), mf.spec((256, 256), "bfloat16"),
+                          target="sm_90a", providers="cublaslt")  # fmt: skip
+    except mf.errors.UnsupportedError:
+        pytest.skip("no cuBLASLt here")
+    with pytest.raises(NotImplementedError, match="step 1 runs on cublaslt .* a library that a kernel cannot call"):
+        library.device_header()
