@@ -30,6 +30,16 @@ MF_API mf_status mf_kernel_launch(mf_kernel *kernel, const int grid[3], const in
 /* Source, cubin, registers, static shared memory and local memory. Strings and bytes belong to the kernel. */
 MF_API mf_status mf_kernel_describe(const mf_kernel *kernel, mf_kernel_info *out);
 
+/* What source is compiled to. LTO-IR of device functions, extern "C", is for nvJitLink, which links it into kernels made
+ * elsewhere: by numba-cuda, or as cuFFT's callbacks. */
+typedef enum mf_code { MF_CUBIN, MF_PTX, MF_LTOIR } mf_code;
+
+/* Compile CUDA source over the same headers for an architecture, "sm_90". Needs NVRTC, no GPU. Kept on disk.
+ * Owns: caller frees *out with mf_free. PTX ends with a zero byte, which *bytes counts.
+ * Errors: MF_E_COMPILE with the compiler's log; MF_E_MISSING without NVRTC. */
+MF_API mf_status mf_compile(void **out, size_t *bytes, mf_code code, const char *arch, const char *name,
+                            const char *source);
+
 #ifdef __cplusplus
 }
 #endif

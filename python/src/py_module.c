@@ -158,6 +158,25 @@ static PyObject *module_version(PyObject *module, PyObject *unused)
     return PyUnicode_FromString(mf_version());
 }
 
+static PyObject *module_compile(PyObject *module, PyObject *args)
+{
+    static const char *const codes[] = {"cubin", "ptx", "ltoir"};
+    const char *kind, *arch, *name, *source;
+    if (!PyArg_ParseTuple(args, "ssss", &kind, &arch, &name, &source))
+        return NULL;
+    int code = 0;
+    while (code < 3 && strcmp(codes[code], kind) != 0)
+        code++;
+    void *out = NULL;
+    size_t bytes = 0;
+    mf_status status;
+    Py_BEGIN_ALLOW_THREADS status = mf_compile(&out, &bytes, (mf_code)code, arch, name, source);
+    Py_END_ALLOW_THREADS if (status != MF_OK) return mfpy_raise(PyModule_GetState(module), status);
+    PyObject *result = PyBytes_FromStringAndSize(out, (Py_ssize_t)bytes);
+    mf_free(out);
+    return result;
+}
+
 /* [(name, arity, doc)] of op.def, and [(value, name, text, exception)] of status.def. */
 static PyObject *module_ops(PyObject *module, PyObject *unused)
 {
@@ -205,6 +224,8 @@ static PyMethodDef module_methods[] = {
      "context_for($module, /, device, index=0)\n--\n\nThe shared context of a device."},
     {"dtype", module_dtype, METH_O, "dtype($module, name, /)\n--\n\n(short name, NumPy name) of a dtype."},
     {"promote", module_promote, METH_VARARGS, "promote($module, a, b, /)\n--\n\nThe result dtype of two dtypes."},
+    {"compile", module_compile, METH_VARARGS,
+     "compile($module, code, arch, name, source, /)\n--\n\nCUDA source as \"cubin\", \"ptx\" or \"ltoir\"."},
     {"version", module_version, METH_NOARGS, "version($module, /)\n--\n\nThe library's version."},
     {"ops", module_ops, METH_NOARGS, "ops($module, /)\n--\n\n(name, arity, doc) of every elementwise operation."},
     {"statuses", module_statuses, METH_NOARGS,

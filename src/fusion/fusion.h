@@ -51,13 +51,14 @@ typedef struct mfi_module {
     void *module, *function;       /* CUmodule, CUfunction; NULL for a target that is not here */
 } mfi_module;
 
-/* Compile for an architecture with NVRTC, through the disk cache. Needs no device. Errors carry NVRTC's log. */
-mf_status mfi_jit_compile(mfi_module **out, mf_context *context, const char *name, const char *source);
+/* Compile for an architecture with NVRTC, through the disk cache. Needs no device. Errors carry NVRTC's log.
+ * contract: a product and a sum may become one operation; chains say no, as what they write apart is rounded apart. */
+mf_status mfi_jit_compile(mfi_module **out, mf_context *context, const char *name, const char *source, bool contract);
 mf_status mfi_jit_launch(const mfi_module *m, mf_context *context, int grid, int block, size_t shared, void *args,
                          size_t args_bytes, void *stream); /* one by-value argument struct */
-/* `options`: extra NVRTC options, NULL-terminated, may be NULL. Used by mfi_jit_compile and by mf.Kernel. */
-mf_status mfi_jit_build(void **cubin, size_t *bytes, char **log, const char *arch, const char *name, const char *source,
-                        const char *const *options);
+/* `options`: extra NVRTC options, NULL-terminated, may be NULL. */
+mf_status mfi_jit_build(void **out, size_t *bytes, mf_code code, char **log, const char *arch, const char *name,
+                        const char *source, const char *const *options);
 
 /* Disk cache of blobs: $MATHFUSE_CACHE_DIR, else $XDG_CACHE_HOME/mathfuse, else ~/.cache/mathfuse. Atomic (temporary file,
  * fsync, rename), checksummed; a missing, damaged, full or read-only cache costs time, never correctness. */

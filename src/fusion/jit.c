@@ -23,7 +23,11 @@
     X(nvrtcGetProgramLogSize)                                                                                          \
     X(nvrtcGetProgramLog)                                                                                              \
     X(nvrtcGetCUBINSize)                                                                                               \
-    X(nvrtcGetCUBIN)
+    X(nvrtcGetCUBIN)                                                                                                   \
+    X(nvrtcGetPTXSize)                                                                                                 \
+    X(nvrtcGetPTX)                                                                                                     \
+    X(nvrtcGetLTOIRSize)                                                                                               \
+    X(nvrtcGetLTOIR)
 
 static struct {
 #define FIELD(name) __typeof__(name) *name;
@@ -76,7 +80,6 @@ static char *program_log(nvrtcProgram program)
     return log;
 }
 
-/* A multiplication and an addition that a chain writes apart are rounded apart: contraction is off. */
 static int gather_options(const char **out, int room, char *architecture, size_t bytes, const char *arch,
                           const char *const *options)
 {
@@ -85,40 +88,47 @@ static int gather_options(const char **out, int room, char *architecture, size_t
     out[count++] = architecture;
     out[count++] = "--std=c++17";
     out[count++] = "--device-as-default-execution-space";
-    out[count++] = "--fmad=false";
     for (int i = 0; options && options[i] && count < room; i++)
         out[count++] = options[i];
     return count;
 }
 
-static mf_status take_cubin(void **cubin, size_t *bytes, nvrtcProgram program, const char *name)
+typedef nvrtcResult (*size_function)(nvrtcProgram, size_t *);
+typedef nvrtcResult (*code_function)(nvrtcProgram, char *);
+
+static mf_status take_code(void **out, size_t *bytes, nvrtcProgram program, mf_code code, const char *name)
 {
-    MF_TRY(check(rtc.nvrtcGetCUBINSize(program, bytes), "nvrtcGetCUBINSize", name));
-    *cubin = mfi_alloc(*bytes);
-    if (!*cubin)
+    static const char *const calls[] = {"nvrtcGetCUBIN", "nvrtcGetPTX", "nvrtcGetLTOIR"};
+    const size_function sizes[] = {rtc.nvrtcGetCUBINSize, rtc.nvrtcGetPTXSize, rtc.nvrtcGetLTOIRSize};
+    const code_function codes[] = {rtc.nvrtcGetCUBIN, rtc.nvrtcGetPTX, rtc.nvrtcGetLTOIR};
+    MF_TRY(check(sizes[code](program, bytes), calls[code], name));
+    *out = mfi_alloc(*bytes);
+    if (!*out)
         return MFI_NO_MEMORY(*bytes);
-    mf_status status = check(rtc.nvrtcGetCUBIN(program, *cubin), "nvrtcGetCUBIN", name);
+    mf_status status = check(codes[code](program, *out), calls[code], name);
     if (status != MF_OK) {
-        mf_free(*cubin);
-        *cubin = NULL;
+        mf_free(*out);
+        *out = NULL;
     }
     return status;
 }
 
-mf_status mfi_jit_build(void **cubin, size_t *bytes, char **log, const char *arch, const char *name, const char *source,
-                        const char *const *options)
+mf_status mfi_jit_build(void **out, size_t *bytes, mf_code code, char **log, const char *arch, const char *name,
+                        const char *source, const char *const *options)
 {
     enum { ROOM = 64 };
     const char *all[ROOM];
     char file[96], architecture[64];
     nvrtcProgram program = NULL;
-    *cubin = NULL;
+    *out = NULL;
     *bytes = 0;
     if (log)
         *log = NULL;
     MF_TRY(usable());
     snprintf(file, sizeof file, "%s.cu", name);
-    int count = gather_options(all, ROOM, architecture, sizeof architecture, arch, options);
+    int count = gather_options(all, ROOM - 1, architecture, sizeof architecture, arch, options);
+    if (code == MF_LTOIR)
+        all[count++] = "--dlink-time-opt";
     MF_TRY(check(
         rtc.nvrtcCreateProgram(&program, source, file, mfi_embedded_count, mfi_embedded_texts, mfi_embedded_names),
         "nvrtcCreateProgram", name));
@@ -131,7 +141,7 @@ mf_status mfi_jit_build(void **cubin, size_t *bytes, char **log, const char *arc
     else
         status = check(result, "nvrtcCompileProgram", name);
     if (status == MF_OK)
-        status = take_cubin(cubin, bytes, program, name);
+        status = take_code(out, bytes, program, code, name);
     rtc.nvrtcDestroyProgram(&program);
     if (log)
         *log = said;
@@ -145,14 +155,14 @@ static int nvrtc_version(void)
     return usable() == MF_OK ? version[0] * 100 + version[1] : 0;
 }
 #else
-mf_status mfi_jit_build(void **cubin, size_t *bytes, char **log, const char *arch, const char *name, const char *source,
-                        const char *const *options)
+mf_status mfi_jit_build(void **out, size_t *bytes, mf_code code, char **log, const char *arch, const char *name,
+                        const char *source, const char *const *options)
 {
-    *cubin = NULL;
+    *out = NULL;
     *bytes = 0;
     if (log)
         *log = NULL;
-    (void)arch, (void)source, (void)options;
+    (void)code, (void)arch, (void)source, (void)options;
     return mfi_fail(MF_E_MISSING, "kernel %s cannot be compiled: this build of mathfuse has no CUDA support", name);
 }
 
@@ -219,28 +229,37 @@ static void hash_headers(void)
     }
 }
 
-/* Everything that the machine code depends on. */
-static XXH128_hash_t key_of(const char *arch, const char *source)
+/* Everything that the code depends on. */
+static XXH128_hash_t key_of(const char *arch, const char *source, const char *options)
 {
     char rest[128];
     pthread_once(&headers_once, hash_headers);
-    snprintf(rest, sizeof rest, "%s|%016llx|%d|%s", arch, (unsigned long long)headers_hash, nvrtc_version(),
-             "c++17 fmad=false");
+    snprintf(rest, sizeof rest, "%s|%016llx|%d|c++17 %s", arch, (unsigned long long)headers_hash, nvrtc_version(),
+             options);
     uint64_t seed = XXH3_64bits(rest, strlen(rest));
     return XXH3_128bits_withSeed(source, strlen(source), seed);
 }
 
-static mf_status compile(kept *k, const char *arch, const char *name, const char *source)
+static mf_status build_cached(void **out, size_t *bytes, mf_code code, XXH128_hash_t key, const char *arch,
+                              const char *name, const char *source, const char *option)
+{
+    static const char *const kinds[] = {"cubin", "ptx", "ltoir"};
+    const char *const options[] = {option, NULL};
+    if (mfi_cache_get(out, bytes, kinds[code], key.high64, key.low64) == MF_OK)
+        return MF_OK;
+    MF_TRY(mfi_jit_build(out, bytes, code, NULL, arch, name, source, options));
+    mfi_cache_put(kinds[code], key.high64, key.low64, *out, *bytes);
+    return MF_OK;
+}
+
+static mf_status compile(kept *k, const char *arch, const char *name, const char *source, const char *option)
 {
     mfi_module *m = &k->module;
     snprintf(m->name, sizeof m->name, "%s", name);
     m->source = mfi_strdup(source);
     if (!m->source)
         return MFI_NO_MEMORY(strlen(source));
-    if (mfi_cache_get(&m->cubin, &m->cubin_bytes, "cubin", k->key.high64, k->key.low64) != MF_OK) {
-        MF_TRY(mfi_jit_build(&m->cubin, &m->cubin_bytes, NULL, arch, name, source, NULL));
-        mfi_cache_put("cubin", k->key.high64, k->key.low64, m->cubin, m->cubin_bytes);
-    }
+    MF_TRY(build_cached(&m->cubin, &m->cubin_bytes, MF_CUBIN, k->key, arch, name, source, option));
     mfi_cubin_resources(m->cubin, m->cubin_bytes, name, &m->registers, &m->shared, &m->spills);
     return MF_OK;
 }
@@ -253,7 +272,22 @@ static mf_status load(kept *k, mf_context *context)
     return mfi_cuda_module_load(&k->module.module, &k->module.function, k->module.cubin, k->module.name);
 }
 
-mf_status mfi_jit_compile(mfi_module **out, mf_context *context, const char *name, const char *source)
+static const char *contraction(bool contract)
+{
+    return contract ? "--fmad=true" : "--fmad=false";
+}
+
+mf_status mf_compile(void **out, size_t *bytes, mf_code code, const char *arch, const char *name, const char *source)
+{
+    *out = NULL;
+    *bytes = 0;
+    MF_REQUIRE(arch && name && source, MF_E_INVALID, "mf_compile: arch, name or source is NULL");
+    MF_REQUIRE(code >= MF_CUBIN && code <= MF_LTOIR, MF_E_INVALID, "mf_compile: there is no code %d", (int)code);
+    const char *option = contraction(true);
+    return build_cached(out, bytes, code, key_of(arch, source, option), arch, name, source, option);
+}
+
+mf_status mfi_jit_compile(mfi_module **out, mf_context *context, const char *name, const char *source, bool contract)
 {
     void *object = NULL;
     mf_status status = MF_OK;
@@ -261,7 +295,7 @@ mf_status mfi_jit_compile(mfi_module **out, mf_context *context, const char *nam
     MF_TRY(mfi_context_object(context, &owner, make_modules, drop_modules, &object));
     modules *m = object;
     const char *arch = mfi_context_caps(context)->arch;
-    XXH128_hash_t key = key_of(arch, source);
+    XXH128_hash_t key = key_of(arch, source, contraction(contract));
     pthread_mutex_lock(
         &m->lock); /* held while compiling: who wants the same kernel waits for it instead of doing it again */
     kept *k = m->first;
@@ -272,7 +306,7 @@ mf_status mfi_jit_compile(mfi_module **out, mf_context *context, const char *nam
         status = k ? MF_OK : MFI_NO_MEMORY(sizeof *k);
         if (status == MF_OK) {
             k->key = key;
-            status = compile(k, arch, name, source);
+            status = compile(k, arch, name, source, contraction(contract));
         }
         if (status == MF_OK)
             status = load(k, context);

@@ -32,7 +32,7 @@ mf_status mf_kernel_new(mf_kernel **out, mf_context *context, const char *source
     k->head = text.length;
     mfi_text_add(&text, "%s", source);
     mf_status status =
-        text.failed ? MFI_NO_MEMORY(strlen(source)) : mfi_jit_compile(&k->module, context, name, text.data);
+        text.failed ? MFI_NO_MEMORY(strlen(source)) : mfi_jit_compile(&k->module, context, name, text.data, true);
     mfi_text_free(&text);
     if (status != MF_OK) {
         mf_free(k);

@@ -70,7 +70,7 @@ static void expect_clean(const char *kernel, const char *arch, const char *type,
     int registers = -1, shared = -1, local = -1;
     snprintf(chain, sizeof chain, epilogue, type, tiles);
     snprintf(source, sizeof source, kernel, chain, type, parameters);
-    mf_status status = mfi_jit_build(&cubin, &bytes, &log, arch, "matmul", source, options);
+    mf_status status = mfi_jit_build(&cubin, &bytes, MF_CUBIN, &log, arch, "matmul", source, options);
     cr_expect_eq(status, MF_OK, "%s <%s, %s>: %s", arch, type, parameters, mf_error_message(status));
     if (status == MF_OK) {
         mfi_cubin_resources(cubin, bytes, "matmul", &registers, &shared, &local);

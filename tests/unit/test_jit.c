@@ -28,7 +28,7 @@ static bool can_compile(void)
     options.device = "sm_90a";
     cr_assert_eq(mf_context_new(&context, &options), MF_OK);
     mf_context_free(context);
-    mf_status status = mfi_jit_build(&cubin, &bytes, NULL, "sm_90a", "probe", "", NULL);
+    mf_status status = mfi_jit_build(&cubin, &bytes, MF_CUBIN, NULL, "sm_90a", "probe", "", NULL);
     mf_free(cubin);
     if (status == MF_E_MISSING)
         fprintf(stderr, "skipped: %s\n", mf_error_message(status));
@@ -58,7 +58,7 @@ static void check_launch(const mfi_problem *p, const mfi_shape *l, int launch, c
     cr_assert_eq(mfi_emit(&source, p, l, launch), MF_OK);
     cr_assert_eq(mfi_emit(&again, p, l, launch), MF_OK);
     cr_expect_str_eq(source.text, again.text, "%s: the text differs from run to run", what);
-    mf_status status = mfi_jit_build(&cubin, &bytes, NULL, arch, source.name, source.text, NULL);
+    mf_status status = mfi_jit_build(&cubin, &bytes, MF_CUBIN, NULL, arch, source.name, source.text, NULL);
     cr_expect_eq(status, MF_OK, "%s: %s\n%s", what, mf_error_message(status), source.text);
     if (status == MF_OK) {
         mfi_cubin_resources(cubin, bytes, source.name, &registers, &shared, &frame);
@@ -363,7 +363,7 @@ Test(jit, errors_carry_the_log)
     size_t bytes;
     char *log;
     mf_status status =
-        mfi_jit_build(&cubin, &bytes, &log, "sm_90a", "broken", "__global__ void f() { nonsense; }", NULL);
+        mfi_jit_build(&cubin, &bytes, MF_CUBIN, &log, "sm_90a", "broken", "__global__ void f() { nonsense; }", NULL);
     cr_expect_eq(status, MF_E_COMPILE);
     cr_expect(strstr(mf_error_message(status), "nonsense") && strstr(mf_error_message(status), "broken"));
     cr_expect(log && strstr(log, "nonsense"));
@@ -378,9 +378,9 @@ Test(jit, contexts_keep_modules)
     mfi_module *one, *two;
     caps_of(&context, "sm_80");
     const char *source = "extern \"C\" __global__ void f(int *p) { *p = 1; }";
-    mf_status status = mfi_jit_compile(&one, context, "f", source);
+    mf_status status = mfi_jit_compile(&one, context, "f", source, false);
     cr_assert_eq(status, MF_OK, "%s", mf_error_message(status));
-    cr_assert_eq(mfi_jit_compile(&two, context, "f", source), MF_OK);
+    cr_assert_eq(mfi_jit_compile(&two, context, "f", source, false), MF_OK);
     cr_expect_eq(one, two);
     cr_expect(one->registers > 0 && one->spills == 0 && one->cubin_bytes > 0 && !one->function);
     cr_expect_eq(mfi_jit_launch(one, context, 1, 1, 0, &one, 8, NULL), MF_E_STATE);

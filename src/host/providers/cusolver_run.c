@@ -76,7 +76,7 @@ static mf_status prepare_all(state *s, const mfi_caps *c, mfi_bid *bid)
         MF_TRY(mfi_pass_new(&s->passes[i], &map, c, s->context));
     }
     if (s->spec.batched)
-        MF_TRY(mfi_jit_compile(&s->pointers, s->context, "mf_pointer_array", source));
+        MF_TRY(mfi_jit_compile(&s->pointers, s->context, "mf_pointer_array", source, false));
     if (!c->present)
         return MF_OK;
     MF_TRY(mfi_solver_library_get(&s->lib, s->context));

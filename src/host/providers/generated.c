@@ -98,7 +98,7 @@ static mf_status compile_launch(state *s, int k)
 {
     mfi_source source;
     MF_TRY(mfi_emit(&source, &s->problem, &s->layout, k));
-    mf_status status = mfi_jit_compile(&s->module[k], s->context, source.name, source.text);
+    mf_status status = mfi_jit_compile(&s->module[k], s->context, source.name, source.text, false);
     mf_free(source.text);
     s->grid[k] = mfi_shape_grid(&s->layout, &s->problem, k);
     return status;
