@@ -27,16 +27,23 @@ class Context:
 @final
 class Kernel:
     def __init__(self, context: Context, source: str, name: str) -> None: ...
-    def launch(
-        self,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared: int,
-        stream: int,
-        parameters: tuple[bytes, ...],
-        /,
-    ) -> None: ...
     def info(self) -> dict[str, Any]: ...
+
+@final
+class Launcher:
+    def __init__(
+        self,
+        name: str,
+        parameters: tuple[tuple[str, str, str, bool, tuple[str, ...]], ...],
+        compile: Callable[[int], Kernel],
+        emulate: Callable[[tuple[int, ...], tuple[int, ...], int, tuple[bytes, ...]], None],
+        locate: Callable[[Any], tuple[int, str, int]],
+    ) -> None: ...
+    def __getitem__(self, shape: Any, /) -> Launch: ...
+
+@final
+class Launch:
+    def __call__(self, *args: Any, stream: Any = None) -> None: ...
 
 @final
 class Graph:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from mathfuse import _core, _interop
+from mathfuse._kernel import constants_of
 from mathfuse.errors import DtypeError, InvalidError
 
 _SCALARS = {"f32": "float", "f64": "double", "i32": "int", "i64": "long long"}
@@ -83,16 +84,6 @@ class Ltoir(bytes):
 def _prototypes(source: str) -> dict[str, str]:
     found = re.findall(r'^extern "C" __device__ ((?:[\w:]+ )+(\w+)\(.*\))$', source, re.MULTILINE)
     return {name: prototype for prototype, name in found}
-
-
-def _traits(arch: str, name: str, head: str, values: dict[str, str]) -> dict[str, int]:
-    """Compile-time constants of C++, read from PTX."""
-    if not values:
-        return {}
-    source = head + "".join(f'extern "C" __device__ int mf_trait_{key} = {value};\n' for key, value in values.items())
-    ptx = _core.compile("ptx", arch, name, source).decode()
-    found = dict(re.findall(r"mf_trait_(\w+)(?: = (-?\d+))?;", ptx))
-    return {key: int(found[key] or 0) for key in values}
 
 
 def _scalar(dtype: str, function: str) -> str:
@@ -184,5 +175,6 @@ def get_ltoir(function: str, *, size: int | None = None, dtype: Any = None, arch
         )
     made = Ltoir(_core.compile("ltoir", arch, name, source))
     made.arch, made.name, made.source, made.symbols = arch, name, source, _prototypes(source)
-    made.traits = _traits(arch, f"{name}_traits", head, values)
+    found = constants_of(arch, f"{name}_traits", head, tuple(values.values())) if values else ()
+    made.traits = dict(zip(values, found, strict=True))
     return made

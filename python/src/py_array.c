@@ -120,6 +120,18 @@ bool mfpy_set_strides(mf_tensor *tensor, const intptr_t *byte_strides)
 
 /* ---- NumPy ---- */
 
+int mfpy_dtype_named(mfpy_state *state, PyObject *dtype)
+{
+    PyObject *name = PyObject_GetAttr(dtype, state->names[MFPY_S_NAME]);
+    const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+    int found = name ? -2 : -1;
+    for (int d = 0; text && d < MF_DTYPE_COUNT; d++)
+        if (!strcmp(text, mf_dtype_numpy((mf_dtype)d)))
+            found = d;
+    Py_XDECREF(name);
+    return found;
+}
+
 /* bfloat16 and fp8 have no kind of their own: ask the dtype. */
 static int extension_dtype(mfpy_state *state, PyObject *object)
 {
@@ -131,22 +143,13 @@ static int extension_dtype(mfpy_state *state, PyObject *object)
     for (size_t i = 0; i < sizeof candidates / sizeof *candidates && found == -2; i++)
         if (state->dtypes[candidates[i]] == dtype)
             found = candidates[i];
-    if (found == -2) {
-        PyObject *name = PyObject_GetAttr(dtype, state->names[MFPY_S_NAME]);
-        const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
-        for (size_t i = 0; text && i < sizeof candidates / sizeof *candidates; i++)
-            if (!strcmp(text, mf_dtype_numpy(candidates[i])))
-                found = candidates[i];
-        Py_XDECREF(name);
-        if (PyErr_Occurred())
-            found = -1;
-    }
+    if (found == -2)
+        found = mfpy_dtype_named(state, dtype);
     Py_DECREF(dtype);
     return found;
 }
 
-/* An mf_dtype, -1 with an exception, or -2: not one of ours. */
-static int struct_dtype(mfpy_state *state, PyObject *object, const mfpy_array_struct *s)
+int mfpy_struct_dtype(mfpy_state *state, PyObject *object, const mfpy_array_struct *s)
 {
     switch (s->kind) {
     case 'b':
@@ -173,7 +176,7 @@ static int fill_from_struct(mfpy_state *state, mfpy_array *array, const mfpy_arr
         mfpy_fail(state, MF_E_SHAPE, "an array has %d dimensions; at most %d are possible", s->ndim, MF_MAX_DIMS);
         return -1;
     }
-    int dtype = struct_dtype(state, array->object, s);
+    int dtype = mfpy_struct_dtype(state, array->object, s);
     if (dtype < 0)
         return dtype;
     mf_tensor *t = &array->tensor;

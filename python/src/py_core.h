@@ -102,7 +102,7 @@ typedef enum mfpy_helper {
 } mfpy_helper;
 
 typedef struct mfpy_state {
-    PyTypeObject *context_type, *graph_type, *plan_type, *function_type, *kernel_type;
+    PyTypeObject *context_type, *graph_type, *plan_type, *function_type, *kernel_type, *launcher_type, *launch_type;
     PyObject *names[MFPY_NAME_COUNT];
     PyObject *helpers[MFPY_HELPER_COUNT];
     PyObject *dtypes[MF_DTYPE_COUNT];       /* NumPy's dtype objects */
@@ -175,6 +175,13 @@ void mfpy_arrays_clear(mfpy_arrays *arrays);
 /* Byte strides to element strides, and one form for axes of length 1. false: not a multiple of the element. */
 bool mfpy_set_strides(mf_tensor *tensor, const intptr_t *byte_strides);
 void mfpy_normalise(mf_tensor *tensor);
+
+/* The mf_dtype of an array struct, of DLPack's type and of a NumPy dtype object. -1: an exception; -2: none of ours. */
+int mfpy_struct_dtype(mfpy_state *state, PyObject *object, const mfpy_array_struct *s);
+int mfpy_dlpack_dtype(uint8_t code, uint8_t bits, uint16_t lanes);
+/* The truth of object.name, called if `call`; -1 with an exception. */
+int mfpy_truth(PyObject *object, PyObject *name, bool call);
+int mfpy_dtype_named(mfpy_state *state, PyObject *dtype);
 
 int mfpy_import_exchange(mfpy_state *state, mfpy_array *array);
 int mfpy_import_dlpack(mfpy_state *state, mfpy_array *array, int64_t stream);
@@ -271,6 +278,7 @@ void mfpy_signature_clear(mfpy_signature *signature);
 int mfpy_signature_of_call(mfpy_state *state, PyObject *args, PyObject *kwargs, mfpy_signature *signature,
                            mfpy_arrays *arrays);
 
-extern PyType_Spec mfpy_context_spec, mfpy_graph_spec, mfpy_plan_spec, mfpy_function_spec, mfpy_kernel_spec;
+extern PyType_Spec mfpy_context_spec, mfpy_graph_spec, mfpy_plan_spec, mfpy_function_spec, mfpy_kernel_spec,
+    mfpy_launcher_spec, mfpy_launch_spec;
 
 #endif

@@ -1,7 +1,7 @@
 /* Importing and making arrays through DLPack and the CUDA array interface. */
 #include "py_core.h"
 
-static int dtype_from(uint8_t code, uint8_t bits, uint16_t lanes)
+int mfpy_dlpack_dtype(uint8_t code, uint8_t bits, uint16_t lanes)
 {
     for (int d = 0; lanes == 1 && d < MF_DTYPE_COUNT; d++)
         if (mf_dtype_dlpack((mf_dtype)d) == code && 8 * mf_dtype_size((mf_dtype)d) == bits)
@@ -40,7 +40,7 @@ int mfpy_dlpack_tensor(const mfpy_dltensor *from, mf_tensor *out)
         out->strides[d] = from->strides ? from->strides[d] : step;
         step *= from->shape[d];
     }
-    int dtype = dtype_from(from->dtype.code, from->dtype.bits, from->dtype.lanes);
+    int dtype = mfpy_dlpack_dtype(from->dtype.code, from->dtype.bits, from->dtype.lanes);
     if (dtype < 0)
         return -2;
     out->dtype = (mf_dtype)dtype;
@@ -51,8 +51,7 @@ int mfpy_dlpack_tensor(const mfpy_dltensor *from, mf_tensor *out)
     return 0;
 }
 
-/* The truth of object.name, called if `call`; -1 with an exception. */
-static int truth(PyObject *object, PyObject *name, bool call)
+int mfpy_truth(PyObject *object, PyObject *name, bool call)
 {
     PyObject *value = call ? PyObject_CallMethodObjArgs(object, name, NULL) : PyObject_GetAttr(object, name);
     int yes = value ? PyObject_IsTrue(value) : -1;
@@ -67,11 +66,11 @@ static int resolve_torch(mfpy_state *state, mfpy_array *array)
     if (array->type.library != MFPY_TORCH || d == MF_BOOL || d == MF_I32 || d == MF_I64)
         return 0;
     bool complex = d == MF_C64 || d == MF_C128;
-    int special = truth(array->object, state->names[MFPY_S_REQUIRES_GRAD], false);
+    int special = mfpy_truth(array->object, state->names[MFPY_S_REQUIRES_GRAD], false);
     if (special == 0 && complex)
-        special = truth(array->object, state->names[MFPY_S_IS_CONJ], true);
+        special = mfpy_truth(array->object, state->names[MFPY_S_IS_CONJ], true);
     if (special == 0 && (complex || d == MF_F32 || d == MF_F64))
-        special = truth(array->object, state->names[MFPY_S_IS_NEG], true);
+        special = mfpy_truth(array->object, state->names[MFPY_S_IS_NEG], true);
     if (special <= 0)
         return special;
     PyObject *helper = mfpy_helper_get(state, MFPY_H_TORCH_PLAIN);

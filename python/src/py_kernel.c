@@ -1,7 +1,5 @@
-/* mathfuse._core.Kernel: a compiled kernel. What its parameters are is told by mathfuse._kernel, which passes them as bytes. */
+/* mathfuse._core.Kernel: a compiled kernel; py_launch.c launches it. */
 #include "py_core.h"
-
-enum { MAX_PARAMETERS = 64 };
 
 static mf_kernel *kernel_of(PyObject *self)
 {
@@ -45,38 +43,6 @@ static void kernel_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* Addresses of the parameters' bytes, which the tuple keeps alive. */
-static Py_ssize_t parameter_addresses(PyObject *values, void **out)
-{
-    Py_ssize_t count = PyTuple_Size(values);
-    if (count > MAX_PARAMETERS) {
-        PyErr_Format(PyExc_ValueError, "a kernel takes at most %d parameters here, not %zd", MAX_PARAMETERS, count);
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (!(out[i] = PyBytes_AsString(PyTuple_GetItem(values, i))))
-            return -1;
-    return count;
-}
-
-static PyObject *kernel_launch(PyObject *self, PyObject *args)
-{
-    int grid[3], block[3];
-    Py_ssize_t shared;
-    unsigned long long stream;
-    PyObject *values;
-    void *addresses[MAX_PARAMETERS];
-    if (!PyArg_ParseTuple(args, "(iii)(iii)nKO!", &grid[0], &grid[1], &grid[2], &block[0], &block[1], &block[2],
-                          &shared, &stream, &PyTuple_Type, &values) ||
-        parameter_addresses(values, addresses) < 0)
-        return NULL;
-    mf_status status;
-    Py_BEGIN_ALLOW_THREADS status =
-        mf_kernel_launch(kernel_of(self), grid, block, (size_t)shared, (void *)(uintptr_t)stream, addresses);
-    Py_END_ALLOW_THREADS if (status != MF_OK) return mfpy_raise(mfpy_state_of_object(self), status);
-    Py_RETURN_NONE;
-}
-
 static PyObject *kernel_info(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -89,8 +55,6 @@ static PyObject *kernel_info(PyObject *self, PyObject *unused)
 }
 
 static PyMethodDef kernel_methods[] = {
-    {"launch", kernel_launch, METH_VARARGS,
-     "launch($self, grid, block, shared, stream, parameters, /)\n--\n\nSubmit; parameters is a tuple of bytes."},
     {"info", kernel_info, METH_NOARGS, "info($self, /)\n--\n\nRegisters, shared and local memory, machine code."},
     {NULL, NULL, 0, NULL},
 };

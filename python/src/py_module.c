@@ -252,7 +252,9 @@ static int module_exec(PyObject *module)
         add_type(module, &mfpy_graph_spec, &state->graph_type) < 0 ||
         add_type(module, &mfpy_plan_spec, &state->plan_type) < 0 ||
         add_type(module, &mfpy_function_spec, &state->function_type) < 0 ||
-        add_type(module, &mfpy_kernel_spec, &state->kernel_type) < 0)
+        add_type(module, &mfpy_kernel_spec, &state->kernel_type) < 0 ||
+        add_type(module, &mfpy_launcher_spec, &state->launcher_type) < 0 ||
+        add_type(module, &mfpy_launch_spec, &state->launch_type) < 0)
         return -1;
     return PyModule_AddIntConstant(module, "MATCH_UNFUSED", MF_PLAN_MATCH_UNFUSED) < 0 ||
                    PyModule_AddIntConstant(module, "NO_FUSION", MF_PLAN_NO_FUSION) < 0 ||
@@ -273,6 +275,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->plan_type);
     Py_VISIT(state->function_type);
     Py_VISIT(state->kernel_type);
+    Py_VISIT(state->launcher_type);
+    Py_VISIT(state->launch_type);
     for (int i = 0; i < MFPY_HELPER_COUNT; i++)
         Py_VISIT(state->helpers[i]);
     for (int i = 0; i < MF_DTYPE_COUNT; i++)
@@ -293,6 +297,8 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->plan_type);
     Py_CLEAR(state->function_type);
     Py_CLEAR(state->kernel_type);
+    Py_CLEAR(state->launcher_type);
+    Py_CLEAR(state->launch_type);
     for (int i = 0; i < MFPY_NAME_COUNT; i++)
         Py_CLEAR(state->names[i]);
     for (int i = 0; i < MFPY_HELPER_COUNT; i++)
