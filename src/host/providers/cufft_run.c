@@ -157,7 +157,8 @@ static mf_status prepare_hermitian(state *s, const mfi_problem *p)
                  "{\n    mf_hermitian<%s>(args);\n}\n",
                  name, type);
     char *text = mfi_text_take(&source);
-    mf_status status = text ? mfi_jit_compile(&s->hermitian, s->context, name, text, false) : MFI_NO_MEMORY(source.length);
+    mf_status status =
+        text ? mfi_jit_compile(&s->hermitian, s->context, name, text, false) : MFI_NO_MEMORY(source.length);
     mf_free(text);
     return status;
 }
