@@ -10,6 +10,13 @@
 #include "emit.h"
 #include "random_chain.h"
 
+/* What watches over this program watches over its kernels. */
+#ifdef __SANITIZE_ADDRESS__
+#define SANITIZE "-fsanitize=address "
+#else
+#define SANITIZE ""
+#endif
+
 static char folder[64];
 
 typedef const char *(*launcher)(const void *args, int grid, int block);
@@ -33,8 +40,9 @@ static launcher compile(const mfi_source *source, int number)
             "    memcpy(&a, args, sizeof a);\n    return mf::emulate::launch(%s, grid, block, 0, a);\n}\n",
             source->text, source->name);
     fclose(f);
-    snprintf(command, sizeof command, "c++ -std=c++17 -O0 -fPIC -shared -I%.*sinclude -I%.*ssrc %s -o %s.so",
-             root_length(), __FILE__, root_length(), __FILE__, path, path);
+    snprintf(command, sizeof command,
+             "c++ -std=c++17 -O0 -fPIC -shared " SANITIZE "-I%.*sinclude -I%.*ssrc %s -o %s.so", root_length(),
+             __FILE__, root_length(), __FILE__, path, path);
     if (system(command))
         return NULL;
     strcat(path, ".so");

@@ -62,6 +62,36 @@ namespace mf
 namespace emulate
 {
 
+// An asynchronous copy: nothing arrives before the wait, so that a missing one shows.
+MF_EMULATE_OWN inline void later(void *dst, const void *src, int bytes)
+{
+    thread *t = now.self;
+    if (t->copy_count == t->copy_room) {
+        t->copy_room = t->copy_room ? 2 * t->copy_room : 16;
+        t->copies = (pending_copy *)realloc(t->copies, (size_t)t->copy_room * sizeof *t->copies);
+        if (!t->copies)
+            abort();
+    }
+    t->copies[t->copy_count++] = {dst, src, bytes, t->copy_group};
+}
+
+// Takes the oldest copy of a group that is to be complete when `pending` groups may still be under way.
+MF_EMULATE_OWN inline bool next_copy(int pending, int taken, pending_copy *out)
+{
+    const thread *t = now.self;
+    if (taken >= t->copy_count || t->copies[taken].group >= t->copy_group - pending)
+        return false;
+    *out = t->copies[taken];
+    return true;
+}
+
+MF_EMULATE_OWN inline void forget_copies(int taken)
+{
+    thread *t = now.self;
+    memmove(t->copies, t->copies + taken, (size_t)(t->copy_count - taken) * sizeof *t->copies);
+    t->copy_count -= taken;
+}
+
 inline int vote_barrier(const char *what, site where, int vote, int result)
 {
     barrier(what, where, vote);

@@ -47,6 +47,13 @@ static constexpr size_t margin = 16 << 10; // bytes around the dynamic shared me
 
 enum class state { ready, at_barrier, in_warp, done };
 
+// An asynchronous copy that was asked for and not waited for. src NULL: zeros.
+struct pending_copy {
+    void *dst;
+    const void *src;
+    int bytes, group;
+};
+
 struct thread {
     fiber f;
     uint3 index;
@@ -54,6 +61,8 @@ struct thread {
     state at;
     const char *what;
     site where;
+    pending_copy *copies; // oldest first; memory is kept from block to block
+    int copy_count, copy_room, copy_group;
 };
 
 struct machine {
@@ -75,10 +84,16 @@ struct machine {
     bool failed = false;
     char message[1024] = "";
 
-    MF_EMULATE_OWN ~machine()
+    MF_EMULATE_OWN ~machine() { release(); }
+    MF_EMULATE_OWN void release()
     {
+        for (int i = 0; i < capacity; i++)
+            free(threads[i].copies);
+        capacity = 0;
         free(threads);
         free(warps);
+        threads = nullptr;
+        warps = nullptr;
     }
 };
 

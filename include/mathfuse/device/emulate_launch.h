@@ -16,6 +16,7 @@ MF_EMULATE_OWN inline bool run_block()
         t->number = i;
         t->vote = 0;
         t->at = state::ready;
+        t->copy_count = t->copy_group = 0;
         t->index = {(unsigned)i % now.shape.x, (unsigned)i / now.shape.x % now.shape.y,
                     (unsigned)i / now.shape.x / now.shape.y};
         now.memory.start(i, &t->f, fiber_main);
@@ -64,8 +65,7 @@ MF_EMULATE_OWN inline bool prepare(dim3 grid, dim3 block, size_t shared_bytes)
     if (now.failed)
         return false;
     if (now.capacity < (int)threads) {
-        free(now.threads);
-        free(now.warps);
+        now.release();
         now.threads = (thread *)calloc(threads, sizeof(thread));
         now.warps = (warp *)calloc((threads + 31) / 32, sizeof(warp));
         now.capacity = now.threads && now.warps ? (int)threads : 0;

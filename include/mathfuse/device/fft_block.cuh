@@ -6,11 +6,6 @@
 #if !defined(__CUDACC__)
 #include "mathfuse/device/emulate.h"
 #endif
-#ifndef MF_DYNAMIC_SHARED
-#define MF_DYNAMIC_SHARED(type, name)                                                                                  \
-    extern __shared__ __align__(1024) unsigned char mf_dynamic_shared[];                                               \
-    type *name = (type *)mf_dynamic_shared
-#endif
 namespace mf
 {
 namespace fft

@@ -40,6 +40,21 @@ void product(const char *what, float (&d)[4], const u32 (&a)[4], const u32 (&b)[
     }
 }
 
+// m8n8k4 of doubles.
+inline void product_f64(double (&d)[2], double a, double b)
+{
+    unsigned char all[32][exchange::bytes];
+    double mine[2] = {a, b};
+    meet("mma_f64", MF_EMULATE_HERE, 0xffffffffu, mine, sizeof mine, all);
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 4; k++) {
+            double x, y;
+            memcpy(&x, all[lane() / 4 * 4 + k], 8);
+            memcpy(&y, all[(lane() % 4 * 2 + i) * 4 + k] + 8, 8);
+            d[i] += x * y;
+        }
+}
+
 } // namespace emulate
 #endif
 
@@ -79,6 +94,19 @@ MF_DEVICE void mma_tf32(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2])
                  "{%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+// The same for doubles, a: 8 x 4, b: 4 x 8, d: 8 x 8. Lane l holds
+//   a: row l / 4, column l % 4; b: row l % 4, column l / 4; d: row l / 4, columns l % 4 * 2 and the next.
+MF_DEVICE void mma_f64(double (&d)[2], double a, double b)
+{
+#if !defined(__CUDACC__)
+    emulate::product_f64(d, a, b);
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                 : "+d"(d[0]), "+d"(d[1])
+                 : "d"(a), "d"(b));
 #endif
 }
 

@@ -29,8 +29,10 @@
 #ifndef MF_UNROLL
 #if defined(__CUDACC__)
 #define MF_UNROLL _Pragma("unroll")
+#define MF_UNROLL_BY_4 _Pragma("unroll 4")
 #else
 #define MF_UNROLL
+#define MF_UNROLL_BY_4
 #endif
 #endif
 
@@ -481,6 +483,17 @@ template <int A, class T, int N> MF_DEVICE void store_pack(T *address, const pac
     for (int i = 0; i < (int)(sizeof(T) * N / words::bytes); i++)
         ((typename words::word *)(void *)address)[i] = x.w[i];
 }
+
+// ---- the block's dynamic shared memory; under emulate.h the emulator's ----
+
+#if defined(__CUDACC__)
+__device__ __forceinline__ unsigned char *dynamic_shared()
+{
+    extern __shared__ __align__(1024) unsigned char mf_dynamic_shared[];
+    return mf_dynamic_shared;
+}
+#define MF_DYNAMIC_SHARED(type, name) type *name = (type *)::mf::dynamic_shared()
+#endif
 
 } // namespace mf
 

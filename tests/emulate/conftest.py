@@ -1,0 +1,6 @@
+"""resources.py is found beside the tests."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
