@@ -40,7 +40,7 @@ from mathfuse._functions import (  # noqa: E402
     where,
 )
 from mathfuse._kernel import Kernel  # noqa: E402
-from mathfuse._ltoir import get_ltoir  # noqa: E402
+from mathfuse._ltoir import Ltoir, get_ltoir  # noqa: E402
 from mathfuse._plan import Spec, fuse, plan, spec  # noqa: E402
 from mathfuse.errors import Error  # noqa: E402
 
@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Context", "Error", "Kernel", "Plan", "Spec", "all", "any", "cast", "clip", "einsum", "errors", "fft", "fuse", "get_include",
+    "Context", "Error", "Kernel", "Ltoir", "Plan", "Spec", "all", "any", "cast", "clip", "einsum", "errors", "fft", "fuse", "get_include",
     "get_ltoir", "info", "layer_norm", "linalg", "linear", "matmul", "max", "mean", "min", "plan", "prod", "rms_norm", "softmax", "spec",
     "std", "sum", "var", "where", *ELEMENTWISE,
 ]  # fmt: skip

