@@ -76,7 +76,7 @@ def test_example(name, tmp_path):
         assert max(errors) < 1e-5
 
 
-C_EXAMPLES = {"linear.c": "step 1", "kernel.c": r"largest error|not compiled"}
+C_EXAMPLES = {"linear.c": "step 1", "own_kernel.c": r"largest error|not compiled"}
 
 
 @pytest.mark.parametrize("name", sorted(p.name for p in (ROOT / "examples/c").glob("*.c")))
