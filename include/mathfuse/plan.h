@@ -83,9 +83,10 @@ MF_API mf_status mf_plan_kernel(const mf_plan *plan, int index, mf_kernel_info *
  * and the names of step1 directly, if it is the only one. Each tile of a step may run in any block, at any time; a step
  * starts when all tiles of the one before are done (a barrier over the grid, or another launch). Arrays are laid out and
  * aligned as planned for.
+ * threads: block_size of every step, so that a kernel can mix plans: a power of two from 32 to 1024; 0: as each does best.
  * Owns: caller frees *out with mf_free.
- * Errors: MF_E_UNSUPPORTED with the reason where a step is no generated kernel. */
-MF_API mf_status mf_plan_device_header(char **out, const mf_plan *plan, const char *name);
+ * Errors: MF_E_UNSUPPORTED with the reason where a step is no generated kernel, or cannot have such blocks. */
+MF_API mf_status mf_plan_device_header(char **out, const mf_plan *plan, const char *name, int threads);
 
 #ifdef __cplusplus
 }

@@ -404,14 +404,15 @@ static PyObject *plan_device_header(PyObject *self, PyTypeObject *defining, PyOb
 {
     const char *name = "plan";
     char *text = NULL;
-    const mfpy_param params[] = {{"name", 's', &name, true, false}, {0}};
+    int threads = 0;
+    const mfpy_param params[] = {{"name", 's', &name, true, false}, {"threads", 'i', &threads, true, false}, {0}};
     if (mfpy_parse("device_header", args, nargs, kwnames, params) < 0)
         return NULL;
     mfpy_state *state = mfpy_state_of(defining);
     PyObject *make = mfpy_helper_get(state, MFPY_H_DEVICE_HEADER);
     if (!make)
         return NULL;
-    mf_status status = mf_plan_device_header(&text, PLAN(self)->plan, name);
+    mf_status status = mf_plan_device_header(&text, PLAN(self)->plan, name, threads);
     if (status != MF_OK)
         return mfpy_raise(state, status);
     PyObject *result = PyObject_CallFunction(make, "s", text);
@@ -472,7 +473,9 @@ static PyMethodDef plan_methods[] = {
      "explain($self, /, format='text')\n--\n\nWhat will run, and why: text, or JSON text."},
     {"sources", plan_sources, METH_NOARGS, "sources($self, /)\n--\n\nGenerated CUDA source by kernel name."},
     {"device_header", (PyCFunction)(void (*)(void))plan_device_header, METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
-     "device_header($self, /, name='plan')\n--\n\nThe plan as device functions in a namespace: text of a CUDA header."},
+     "device_header($self, /, name='plan', threads=0)\n--\n\nThe plan as device functions in a namespace: text of a "
+     "CUDA "
+     "header. threads: of the blocks; 0: as each step does best."},
     {"cubins", plan_cubins, METH_NOARGS, "cubins($self, /)\n--\n\nMachine code by kernel name."},
     {NULL, NULL, 0, NULL},
 };

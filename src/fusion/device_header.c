@@ -101,7 +101,7 @@ static mf_status check_steps(const mf_plan *plan)
     return MF_OK;
 }
 
-static mf_status stages(mfi_text *headers, mfi_text *out, const mf_plan *plan, const expressions *e)
+static mf_status stages(mfi_text *headers, mfi_text *out, const mf_plan *plan, int threads, const expressions *e)
 {
     char workspace[EXPRESSION];
     int number = 0;
@@ -110,7 +110,10 @@ static mf_status stages(mfi_text *headers, mfi_text *out, const mf_plan *plan, c
         for (int k = 0; k < plan->step[i].bid.launches; k++) {
             mfi_device_code code;
             char header[96];
-            MF_TRY(plan->step[i].provider->device(plan->step[i].state, k, e->slots, workspace, &code));
+            mf_status status =
+                plan->step[i].provider->device(plan->step[i].state, k, threads, e->slots, workspace, &code);
+            if (status != MF_OK)
+                return mfi_prefix(status, "step %d as a device function: ", i + 1);
             snprintf(header, sizeof header, "device/%s.cuh", code.skeleton);
             paste(headers, header, strlen(header));
             number++;
@@ -126,7 +129,7 @@ static mf_status stages(mfi_text *headers, mfi_text *out, const mf_plan *plan, c
     return MF_OK;
 }
 
-static mf_status write_header(mfi_text *out, const mf_plan *plan, const char *name)
+static mf_status write_header(mfi_text *out, const mf_plan *plan, const char *name, int threads)
 {
     expressions e = {0};
     mfi_text body = {0};
@@ -140,7 +143,7 @@ static mf_status write_header(mfi_text *out, const mf_plan *plan, const char *na
     arguments(&body, plan);
     mfi_text_add(&body, "constexpr long long workspace_bytes = %zu;\n", plan->workspace);
     if (status == MF_OK)
-        status = stages(out, &body, plan, &e);
+        status = stages(out, &body, plan, threads, &e);
     mfi_text_add(out, "%s\n} // namespace %s\n\n#endif\n", body.data ? body.data : "", name);
     out->failed |= body.failed;
     mfi_text_free(&body);
@@ -149,7 +152,7 @@ static mf_status write_header(mfi_text *out, const mf_plan *plan, const char *na
     return status;
 }
 
-mf_status mf_plan_device_header(char **out, const mf_plan *plan, const char *name)
+mf_status mf_plan_device_header(char **out, const mf_plan *plan, const char *name, int threads)
 {
     mfi_text text = {0};
     *out = NULL;
@@ -157,7 +160,7 @@ mf_status mf_plan_device_header(char **out, const mf_plan *plan, const char *nam
     MF_REQUIRE(is_identifier(name), MF_E_INVALID, "the name of a device header is a C++ identifier, not \"%s\"",
                name ? name : "(null)");
     MF_TRY(check_steps(plan));
-    mf_status status = write_header(&text, plan, name);
+    mf_status status = write_header(&text, plan, name, threads);
     if (status != MF_OK) {
         mfi_text_free(&text);
         return status;

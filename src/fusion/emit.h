@@ -24,6 +24,8 @@ typedef struct mfi_shape {
 
 /* May reorder p's dims for the kernel's good. */
 void mfi_shape_choose(mfi_shape *layout, mfi_problem *p, const mfi_caps *caps);
+/* Other blocks than chosen. MF_E_UNSUPPORTED: the kernel cannot have such. */
+mf_status mfi_shape_set_threads(mfi_shape *layout, int threads);
 /* Blocks of launch k. */
 int64_t mfi_shape_grid(const mfi_shape *layout, const mfi_problem *p, int launch);
 /* Scratch memory of a split reduction. */

@@ -338,6 +338,19 @@ void mfi_shape_choose(mfi_shape *l, mfi_problem *p, const mfi_caps *caps)
     l->wide = needs_wide(p);
 }
 
+mf_status mfi_shape_set_threads(mfi_shape *l, int threads)
+{
+    bool power = threads >= 32 && threads <= 1024 && !(threads & (threads - 1));
+    MF_REQUIRE(power, MF_E_INVALID, "blocks have 32, 64, 128, 256, 512 or 1024 threads, not %d", threads);
+    bool rows = l->skeleton == MFI_SK_REDUCE && !l->columns;
+    MF_REQUIRE(threads == l->threads || l->skeleton == MFI_SK_MAP || rows, MF_E_UNSUPPORTED,
+               "its blocks have %d threads, not %d", l->threads, threads);
+    MF_REQUIRE(!rows || threads >= l->lanes, MF_E_UNSUPPORTED,
+               "its rows take %d threads each; blocks have as many or more", l->lanes);
+    l->threads = threads;
+    return MF_OK;
+}
+
 /* ---- launches ---- */
 
 static bool stores_points(const mfi_problem *p)

@@ -94,8 +94,10 @@ typedef struct mfi_provider {
     void (*destroy)(void *state);
     /* Generated kernels of this step, or NULL. index from 0; MF_E_INVALID past the end. */
     mf_status (*kernel)(void *state, int index, mf_kernel_info *out);
-    /* The same kernel as device code, or NULL. `slots` and `workspace`: C++ expressions of their addresses. */
-    mf_status (*device)(void *state, int index, const char *const *slots, const char *workspace, mfi_device_code *out);
+    /* The same kernel as device code, or NULL. threads: of the block, 0: as the kernel has. `slots` and `workspace`: C++
+     * expressions of their addresses. */
+    mf_status (*device)(void *state, int index, int threads, const char *const *slots, const char *workspace,
+                        mfi_device_code *out);
 } mfi_provider;
 
 /* provider_list.c: best first for ties, ref last. */

@@ -99,6 +99,29 @@ def test_steps_follow_each_other(rng):
     np.testing.assert_allclose(y, x.sum(-1, dtype=np.float64), rtol=1e-5, atol=1e-2)
 
 
+@pytest.mark.parametrize("threads", [64, 128, 512])
+def test_blocks_of_any_size(threads, rng):
+    x = rng.standard_normal((30, 500)).astype(np.float32)
+    for function in (lambda v: mf.tanh(v) + 1, lambda v: mf.softmax(v), lambda v: mf.sum(v[:, :20], axis=-1)):
+        header = plan(function, mf.spec(x.shape)).device_header("p", threads=threads)
+        assert header.block_sizes == (threads,)
+        want = np.asarray(mf.plan(function, x).run(x))
+        got = np.zeros_like(want)
+        kernel_over(header, 1, ["float", "float"])[2, threads](x, got, np.zeros(256, np.uint8))
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+def test_blocks_that_a_step_cannot_have():
+    product = plan(lambda a, b: a @ b, mf.spec((64, 64)), mf.spec((64, 64)))
+    assert product.device_header(threads=256).block_sizes == (256,)
+    with pytest.raises(NotImplementedError, match="step 1 as a device function: its blocks have 256 threads, not 128"):
+        product.device_header(threads=128)
+    with pytest.raises(NotImplementedError, match="its rows take 64 threads each"):
+        plan(lambda v: mf.softmax(v), mf.spec((10, 1000))).device_header(threads=32)
+    with pytest.raises(ValueError, match="blocks have 32, 64, 128, 256, 512 or 1024 threads, not 100"):
+        product.device_header(threads=100)
+
+
 def test_what_has_no_device_functions():
     with pytest.raises(NotImplementedError, match="for the CPU, which runs no kernels"):
         mf.plan(lambda x: x + 1, mf.spec(8)).device_header()

@@ -170,10 +170,14 @@ static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
     return MF_OK;
 }
 
-static mf_status device(void *opaque, int index, const char *const *slots, const char *workspace, mfi_device_code *out)
+static mf_status device(void *opaque, int index, int threads, const char *const *slots, const char *workspace,
+                        mfi_device_code *out)
 {
     const state *s = opaque;
-    return mfi_emit_device(out, &s->problem, &s->layout, index, &s->words, slots, workspace);
+    mfi_shape layout = s->layout;
+    if (threads)
+        MF_TRY(mfi_shape_set_threads(&layout, threads));
+    return mfi_emit_device(out, &s->problem, &layout, index, &s->words, slots, workspace);
 }
 
 static void destroy(void *opaque)
