@@ -241,7 +241,7 @@ int mfpy_argument(mfpy_state *state, const mfpy_launcher *self, int i, PyObject 
     if (p->code == 'P') {
         if (mfpy_classify(state, object, &type) < 0)
             return -1;
-        if (mfpy_is_array(type.kind) && (type.kind != MFPY_STRUCT || is_array(&type)))
+        if (is_array(&type))
             return array_argument(state, self, i, object, &type, a);
         mfpy_fail(state, MF_E_TYPE, WHERE " is a pointer: pass an array, not %R", i, p->name, self->name,
                   (PyObject *)Py_TYPE(object));

@@ -186,11 +186,11 @@ static int fill_parameter(mfpy_parameter *p, PyObject *item)
 {
     const char *code;
     int writable;
-    PyObject *dtypes;
-    if (!PyArg_ParseTuple(item, "UUspO!", &p->name, &p->type, &code, &writable, &PyTuple_Type, &dtypes))
+    PyObject *name, *type, *dtypes;
+    if (!PyArg_ParseTuple(item, "UUspO!", &name, &type, &code, &writable, &PyTuple_Type, &dtypes))
         return -1;
-    Py_INCREF(p->name);
-    Py_INCREF(p->type);
+    p->name = Py_NewRef(name);
+    p->type = Py_NewRef(type);
     p->code = code[0];
     p->writable = writable;
     if (p->code != 'P' && p->code != 'x' && !mfpy_scalar_size(p->code)) {

@@ -65,8 +65,19 @@ def test_arrays():
         made[1, 1](a, b, c)
     with pytest.raises(TypeError, match=r"argument 2 \(c\) of k points to mf::c64 and takes complex64; the array is float32"):
         made[1, 1](a, np.zeros(3, np.uint8), a)
-    with pytest.raises(TypeError, match="is a pointer: pass an array"):
-        made[1, 1](np.float32(1), b, c)
+    for no_array in (np.float32(1), memoryview(a), 4096, None, np.ma.masked_array(a)):
+        with pytest.raises(TypeError, match="is a pointer: pass an array"):
+            made[1, 1](no_array, b, c)
+
+
+@pytest.mark.parametrize(
+    "item", [("a",), ("a", "int", "i", False, []), ("a", "int", "!", False, ("float32",)), (1, 2, 3, 4, 5)]
+)
+def test_parameters_that_are_none(item):
+    with pytest.raises((TypeError, ValueError)):
+        _core.Launcher("k", (("x", "int", "i", False, ()), item), int, int, int)
+    with pytest.raises(ValueError, match="at most 64 parameters"):
+        _core.Launcher("k", (("x", "int", "i", False, ()),) * 65, int, int, int)
 
 
 def test_shapes_of_a_launch():
