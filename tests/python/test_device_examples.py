@@ -1,7 +1,10 @@
 """examples/device/*.py: each has make(target), which gives its kernel first, and main(library), which gives its error."""
 
+import functools
 import importlib.util
 import pathlib
+import shutil
+import subprocess
 
 import mathfuse as mf
 import pytest
@@ -30,9 +33,10 @@ def test_there_are_examples():
 
 
 @pytest.mark.parametrize("name", EMULATED)
-def test_emulated(name):
+def test_emulated(name, monkeypatch):
     if "device_header" in (FOLDER / f"{name}.py").read_text():
         needs_nvrtc()
+    monkeypatch.setattr(mf, "Kernel", functools.partial(mf.Kernel, check=True))  # watched for races
     assert load(name).main("numpy") < 1e-5
 
 
@@ -54,3 +58,33 @@ def test_on_the_gpu(name):
     for package in ("cupy", *getattr(module, "REQUIRES", ())):
         pytest.importorskip(package)
     assert module.main("cupy") < 1e-5
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_block_fft_by_nvcc(tmp_path):
+    program = tmp_path / "block_fft"
+    command = [
+        "nvcc",
+        "-std=c++17",
+        "-O3",
+        "-arch=native",
+        "-I",
+        mf.get_include(),
+        str(FOLDER / "block_fft.cu"),
+        "-o",
+        str(program),
+    ]
+    subprocess.run(command, check=True)
+    assert ": right" in subprocess.run([program], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.gpu
+def test_own_kernel_from_c(tmp_path):
+    library, program = next(pathlib.Path(mf.get_include()).parent.glob("libmathfuse.so*")), tmp_path / "own_kernel"
+    subprocess.run(
+        ["cc", "-std=c11", str(FOLDER.parent / "c/own_kernel.c"), f"-I{mf.get_include()}", str(library),
+         f"-Wl,-rpath,{library.parent}", "-lm", "-o", str(program)],
+        check=True,
+    )  # fmt: skip
+    assert "ran, largest error" in subprocess.run([program], capture_output=True, text=True, check=True).stdout

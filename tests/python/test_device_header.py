@@ -29,7 +29,7 @@ def kernel_over(header, inputs, dtypes, arch=None):
             p::run_tile(a, tile, shared);
     }}
     """
-    return mf.Kernel(source, "tiles", headers={"p.cuh": header}, arch=arch)
+    return mf.Kernel(source, "tiles", headers={"p.cuh": header}, arch=arch, check=True)
 
 
 CASES = {

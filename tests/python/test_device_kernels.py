@@ -67,7 +67,7 @@ def test_products(library, name, tile, layouts, rng):
     a_layout, b_layout = layouts.split()
     kind = {"tf32": "f32", "tf32x3": "f32", "c64x3": "c64"}.get(name, name)
     defines = {"MY_TYPE": kind, "MY_TILE": tile, "MY_MATH": math, "MY_A": a_layout, "MY_B": b_layout}
-    kernel = mf.Kernel(PRODUCT, "product", defines=defines)
+    kernel = mf.Kernel(PRODUCT, "product", defines=defines, check=True)
     m, n, k = 70, 45, 50
     rows, columns, shared = kernel.constants("G::m", "G::n", "G::shared_bytes")
     a, b = (rng.standard_normal(s) + (1j * rng.standard_normal(s) if "complex" in dtype else 0) for s in ((m, k), (k, n)))
@@ -111,7 +111,7 @@ def test_bulk_copies(xp, rng):
     """
     x = xp.asarray(rng.standard_normal((100, 200)), dtype="float32")
     y = xp.zeros_like(x)
-    mf.Kernel(source, "copied")[4, 128](x, y, 100, 200)
+    mf.Kernel(source, "copied", check=True)[4, 128](x, y, 100, 200)
     assert (y == x).all()
 
 
@@ -141,7 +141,7 @@ def test_softmax_and_moments_in_one_pass(xp, rng):
     """
     x = (100 + 3 * rng.standard_normal((5, 1000))).astype(np.float32)
     y, moments = xp.empty((5, 1000), "float32"), xp.empty((5, 2), "float32")
-    mf.Kernel(source, "row")[5, 256](xp.asarray(x), y, moments, 1000)
+    mf.Kernel(source, "row", check=True)[5, 256](xp.asarray(x), y, moments, 1000)
     wide = x.astype(float)
     e = np.exp(wide - wide.max(1, keepdims=True))
     np.testing.assert_allclose(host(y), e / e.sum(1, keepdims=True), rtol=2e-5)
