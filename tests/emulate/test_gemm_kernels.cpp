@@ -3,6 +3,8 @@
 #include "mathfuse/device/emulate.h"
 #include "mathfuse/device/gemm.cuh"
 #include "expect.h"
+#include <algorithm>
+#include <set>
 
 using namespace mf;
 using gemm::columns;
@@ -149,8 +151,93 @@ static void expect_early_reads_to_show()
     }
 }
 
+// ---- banks ----
+
+// Stands for an operand in shared memory: remembers which bytes a lane loads.
+template <class T, int LD, bool ALONG_K> struct recorder {
+    static constexpr bool along_k = ALONG_K, full = false;
+    static constexpr int ld = LD;
+    std::vector<int> *loads;
+    T get(int outer, int kk) const
+    {
+        loads->push_back((ALONG_K ? outer * LD + kk : kk * LD + outer) * (int)sizeof(T));
+        return T{};
+    }
+};
+
+// Lanes [first, last) load 4-byte words at once: how many different ones lie in the worst bank?
+static int worst_bank(const std::vector<int> *lanes, size_t load, int first, int last, int bytes)
+{
+    std::set<int> words[32];
+    size_t most = 0;
+    for (int lane = first; lane < last; lane++)
+        for (int byte = 0; byte < bytes; byte += 4) {
+            int word = (lanes[lane][load] + byte) / 4;
+            words[word % 32].insert(word);
+            most = std::max(most, words[word % 32].size());
+        }
+    return (int)most;
+}
+
+// Scalar loads: 128 bytes go at once, 32, 16 or 8 lanes.
+template <class T> static void expect_lanes(const char *what, const std::vector<int> *lanes)
+{
+    constexpr int together = 128 / (sizeof(T) < 4 ? 4 : (int)sizeof(T));
+    for (size_t load = 0; load < lanes[0].size(); load++)
+        for (int first = 0; first < 32; first += together)
+            EXPECT(worst_bank(lanes, load, first, first + together, (int)sizeof(T)) == 1, "%s, load %zu, lanes from %d",
+                   what, load, first);
+}
+
+template <class T, class MATH, int M, int N, int K, class A, class B> static void expect_no_conflicts(const char *what)
+{
+    typedef gemm::block<T, M, N, K, 128, MATH, A, B> G;
+    std::vector<int> a[32], b[32];
+    for (int lane = 0; lane < 32; lane++) {
+        typename G::unit::a_fragment x;
+        typename G::unit::b_fragment y;
+        G::unit::load_a(x, recorder<T, G::lda, G::a_rows>{&a[lane]}, 0, 0, lane);
+        G::unit::load_b(y, recorder<T, G::ldb, !G::b_rows>{&b[lane]}, 0, 0, lane);
+    }
+    if (sizeof(T) > 2) {
+        expect_lanes<T>(what, a);
+        expect_lanes<T>(what, b);
+        return;
+    }
+    for (int ld : {G::lda, G::ldb}) { // matrices of eight lines, 16 bytes of each
+        std::vector<int> lines[8];
+        for (int line = 0; line < 8; line++)
+            lines[line] = {line * ld * 2};
+        EXPECT(worst_bank(lines, 0, 0, 8, 16) == 1, "%s: lines of %d", what, ld);
+    }
+}
+
+template <class T, class MATH, int M, int N, int K> static void expect_no_conflicts_in_any_layout(const char *what)
+{
+    expect_no_conflicts<T, MATH, M, N, K, rows, rows>(what);
+    expect_no_conflicts<T, MATH, M, N, K, rows, columns>(what);
+    expect_no_conflicts<T, MATH, M, N, K, columns, rows>(what);
+    expect_no_conflicts<T, MATH, M, N, K, columns, columns>(what);
+}
+
+template <class T, class MATH> static void expect_free_banks(const char *what)
+{
+    expect_no_conflicts_in_any_layout<T, MATH, 64, 64, 32>(what);
+    expect_no_conflicts_in_any_layout<T, MATH, 128, 32, 16>(what);
+    expect_no_conflicts_in_any_layout<T, MATH, 33, 20, 11>(what);
+    expect_no_conflicts_in_any_layout<T, MATH, 48, 96, 40>(what);
+}
+
 int main()
 {
+    expect_free_banks<bf16, gemm::tensor>("bf16");
+    expect_free_banks<float, gemm::plain>("f32");
+    expect_free_banks<float, gemm::tf32x3>("tf32");
+    expect_free_banks<double, gemm::tensor>("f64");
+    expect_free_banks<double, gemm::plain>("f64, plain");
+    expect_free_banks<c64, gemm::plain>("c64");
+    expect_free_banks<c64, gemm::tf32>("c64, tf32");
+    expect_free_banks<c128, gemm::tensor>("c128");
     expect_layouts<f16, gemm::tensor>("f16", 1e-5);
     expect_layouts<bf16, gemm::tensor>("bf16", 1e-5);
     expect_layouts<float, gemm::plain>("f32", 1e-5);

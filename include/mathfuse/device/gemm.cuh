@@ -63,6 +63,8 @@ template <class T, class MATH> MF_HOST_DEVICE constexpr int leading(int inner, b
         return along_k ? inner | 1 : round_up(inner, 2);
     if (sizeof(T) == 4 && !along_k)
         return round_up(inner, 16) + 8;
+    if (sizeof(T) == 16 && !along_k)
+        return round_up(inner, 8) + 2;
     return round_up(inner, 8) + 4;
 }
 
