@@ -40,9 +40,10 @@ class Kernel:
     for scalars, converted to what the source declares. CUDA arrays: on their GPU and their library's current stream (`stream=`
     overrides). NumPy arrays: emulated on the CPU, which needs a C++ compiler. What is launched often can be kept:
     `launch = k[grid, block]`.
-    `defines` become macros. `headers` are texts that the source includes by name: `Plan.device_header()`, say. `arch` is what
-    `.cubin` and the resource figures are for: by default the GPU here, else "sm_90a". `check`: the emulation reports races
-    between threads of a block and accesses beyond the dynamic shared memory; it is slow.
+    `defines` become macros, in the headers too, whose template parameters are single letters: choose longer names.
+    `headers` are texts that the source includes by name: `Plan.device_header()`, say.
+    `arch` is what `.cubin` and the resource figures are for: by default the GPU here, else "sm_90a".
+    `check`: the emulation reports races between threads of a block and accesses beyond the dynamic shared memory; it is slow.
     """
 
     def __init__(

@@ -128,7 +128,7 @@ PRODUCT(f32, float, float, 64, 64, 16)
 PRODUCT(tf32, float, float, 64, 64, 16, 128, gemm::tf32)
 PRODUCT(tf32x3, float, float, 64, 64, 16, 128, gemm::tf32x3)
 PRODUCT(f64, double, double, 64, 64, 16)
-PRODUCT(c64, c64, c64, 32, 64, 8)
+PRODUCT(c64, c64, c64, 32, 32, 8)
 PRODUCT(c64_tf32x3, c64, c64, 32, 32, 8, 128, gemm::tf32x3)
 PRODUCT(c128, c128, c128, 32, 32, 8)
 """

@@ -73,30 +73,41 @@ def test_compiles_without_local_memory(name, target):
     assert kernel.spills == 0
 
 
-def test_steps_follow_each_other(rng):
-    """A long row is split among blocks: the second step takes what the first left in the workspace."""
-    made = plan(lambda x: mf.sum(x, axis=-1), mf.spec((2, 200000)))
-    header = made.device_header("p")
-    assert len(header.tiles) == 2
-    source = """
-    #include "p.cuh"
-    extern "C" __global__ void first(const float *x, float *y, unsigned char *work)
-    {
-        __shared__ __align__(16) unsigned char shared[p::step1::shared_bytes];
-        p::step1::run_tile(p::args{x, y, work}, blockIdx.x, shared);
-    }
-    extern "C" __global__ void second(const float *x, float *y, unsigned char *work)
-    {
-        __shared__ __align__(16) unsigned char shared[p::step2::shared_bytes];
-        p::step2::run_tile(p::args{x, y, work}, blockIdx.x, shared);
-    }
-    """
-    x, y = rng.standard_normal((2, 200000)).astype(np.float32), np.zeros(2, np.float32)
-    work = np.zeros(made.workspace + 256, np.uint8)
+def run_steps(made, kernels, arrays, want):
+    """Each step as a kernel of its own, as a grid's barrier would have it."""
+    header, count = made.device_header("p"), len(kernels)
+    names = [f"x{i}" for i in range(len(arrays))] + ["y", "work"]
+    parameters = ", ".join(f"const float *{n}" for n in names[:-2]) + ", float *y, unsigned char *work"
+    source = '#include "p.cuh"\n' + "".join(
+        f"""
+        extern "C" __global__ void {name}({parameters})
+        {{
+            constexpr int bytes = p::step{i + 1}::shared_bytes;
+            __shared__ __align__(16) unsigned char shared[bytes > 0 ? bytes : 1];
+            p::step{i + 1}::run_tile(p::args{{{", ".join(names)}}}, blockIdx.x, shared);
+        }}"""
+        for i, name in enumerate(kernels)
+    )
+    assert len(header.tiles) == count
+    got, work = np.zeros_like(want), np.zeros(made.workspace + 256, np.uint8)
     aligned = work[-work.ctypes.data % 256 :]
-    for name, tiles, threads in zip(["first", "second"], header.tiles, header.block_sizes, strict=True):
-        mf.Kernel(source, name, headers={"p.cuh": header})[tiles, threads](x, y, aligned)
-    np.testing.assert_allclose(y, x.sum(-1, dtype=np.float64), rtol=1e-5, atol=1e-2)
+    for name, tiles, threads in zip(kernels, header.tiles, header.block_sizes, strict=True):
+        mf.Kernel(source, name, headers={"p.cuh": header}, check=True)[tiles, threads](*arrays, got, aligned)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_row_split_among_blocks(rng):
+    """The second step takes what the first left in the workspace."""
+    x = rng.standard_normal((2, 200000)).astype(np.float32)
+    made = plan(lambda x: mf.sum(mf.square(x), axis=-1), mf.spec(x.shape))
+    run_steps(made, ["first", "second"], [x], (x.astype(float) ** 2).sum(-1).astype(np.float32))
+
+
+def test_steps_with_a_result_in_between(rng):
+    x, w = rng.standard_normal((30, 40)).astype(np.float32), rng.standard_normal((40, 70)).astype(np.float32)
+    made = plan(lambda x, w: mf.softmax(x @ w), mf.spec(x.shape), mf.spec(w.shape))
+    e = np.exp(x.astype(float) @ w - (x.astype(float) @ w).max(-1, keepdims=True))
+    run_steps(made, ["product", "softmax"], [x, w], (e / e.sum(-1, keepdims=True)).astype(np.float32))
 
 
 @pytest.mark.parametrize("threads", [64, 128, 512])
