@@ -7,6 +7,7 @@ a fiber, so that kernels can be written and tested on a machine without a GPU.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 from mathfuse import _core, _emulate
@@ -23,6 +24,13 @@ def _locate(x: Any) -> tuple[int, str, int]:
     kind, index = x.__dlpack_device__() if hasattr(x, "__dlpack_device__") else (2 if interface else 1, 0)
     address = int(x.data_ptr()) if hasattr(x, "data_ptr") else int((interface or x.__array_interface__)["data"][0])
     return address, str(getattr(x, "dtype", "")).removeprefix("torch."), -1 if kind in (1, 3) else index
+
+
+@cache
+def _context(device: str) -> _core.Context:
+    """Of a GPU the context that its arrays' plans have, of a target that is not here one for all kernels."""
+    kind, _, index = device.partition(":")
+    return _core.context_for("cuda", int(index or 0)) if kind == "cuda" else _core.Context(device)
 
 
 def constants_of(arch: str, name: str, text: str, expressions: tuple[str, ...]) -> tuple[int, ...]:
@@ -82,7 +90,7 @@ class Kernel:
         """Compile for a device or target now instead of at the first launch."""
         device = device or self._arch or self._default()
         if device not in self._compiled:
-            self._compiled[device] = _core.Kernel(_core.Context(device), self._text, self.name)
+            self._compiled[device] = _core.Kernel(_context(device), self._text, self.name)
         return self._compiled[device]
 
     def _compile_for(self, index: int) -> _core.Kernel:
@@ -91,14 +99,14 @@ class Kernel:
     @staticmethod
     def _default() -> str:
         try:
-            return "cuda" if _core.Context("cuda").can_run else "sm_90a"
+            return "cuda" if _context("cuda").can_run else "sm_90a"
         except DeviceError:
             return "sm_90a"
 
     @property
     def arch(self) -> str:
         """What the machine code and the figures are for: "sm_90a"."""
-        return _core.Context(self._arch or self._default()).target
+        return _context(self._arch or self._default()).target
 
     @property
     def registers(self) -> int:
