@@ -84,8 +84,9 @@ MF_API mf_status mf_plan_kernel(const mf_plan *plan, int index, mf_kernel_info *
  * starts when all tiles of the one before are done (a barrier over the grid, or another launch). Arrays are laid out and
  * aligned as planned for.
  * threads: block_size of every step, so that a kernel can mix plans: a power of two from 32 to 1024; 0: as each does best.
+ * Where the plan calls a library, which a kernel cannot, generated kernels take its place, and the header says so.
  * Owns: caller frees *out with mf_free.
- * Errors: MF_E_UNSUPPORTED with the reason where a step is no generated kernel, or cannot have such blocks. */
+ * Errors: MF_E_UNSUPPORTED with the reasons where no generated kernel can, or can have such blocks. */
 MF_API mf_status mf_plan_device_header(char **out, const mf_plan *plan, const char *name, int threads);
 
 #ifdef __cplusplus

@@ -44,6 +44,12 @@ class DeviceHeader(str):
         return tuple(map(int, re.findall(r"^constexpr int block_size = (\d+)", self, re.MULTILINE)))
 
     @property
+    def workspace_bytes(self) -> int:
+        """Of args.workspace, which is aligned to 256."""
+        found = re.search(r"^constexpr long long workspace_bytes = (\d+);", self, re.MULTILINE)
+        return int(found.group(1)) if found else 0
+
+    @property
     def tiles(self) -> tuple[int, ...]:
         """Tiles, step by step."""
         return tuple(map(int, re.findall(r"^constexpr mf::i64 tiles = (\d+)", self, re.MULTILINE)))

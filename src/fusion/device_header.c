@@ -1,5 +1,5 @@
-/* mf_plan_device_header: the generated steps of a plan as one CUDA header. Skeletons are pasted into it, as only the public
- * headers are on a user's include path. */
+/* mf_plan_device_header: the steps of a plan as one CUDA header. What the plan leaves to a library is planned anew without
+ * it. Skeletons are pasted in, as only the public headers are on a user's include path. */
 #include "emit.h"
 
 #include "plan_internal.h"
@@ -87,18 +87,36 @@ static void arguments(mfi_text *out, const mf_plan *plan)
 
 /* ---- steps ---- */
 
-static mf_status check_steps(const mf_plan *plan)
+/* The first step that a kernel cannot call; NULL: none. */
+static const mfi_step *library_step(const mf_plan *plan)
 {
-    MF_REQUIRE(plan->caps->cuda, MF_E_UNSUPPORTED,
-               "this plan is for the CPU, which runs no kernels; plan with target=\"cuda\" or \"sm_90a\"");
     for (int i = 0; i < plan->steps; i++)
-        MF_REQUIRE(
-            plan->step[i].provider->device, MF_E_UNSUPPORTED,
-            "step %d runs on %s (%s), a library that a kernel cannot call; plan with providers=\"generated\", or "
-            "without this step",
-            i + 1, plan->step[i].provider->name, plan->step[i].bid.kernel);
-    MF_REQUIRE(plan->launches > 0, MF_E_UNSUPPORTED, "this plan launches nothing: its outputs have no elements");
-    return MF_OK;
+        if (!plan->step[i].provider->device)
+            return &plan->step[i];
+    return NULL;
+}
+
+/* The same graph on those providers alone that have device functions; released by the caller. */
+static mf_status without_libraries(mf_plan **out, const mf_plan *plan, const mfi_step *library)
+{
+    mf_plan_options options = MF_PLAN_OPTIONS_INIT;
+    mfi_text providers = {0};
+    for (int i = 0; i < mfi_provider_count; i++)
+        if (mfi_providers[i]->device)
+            mfi_text_add(&providers, providers.length ? ",%s" : "%s", mfi_providers[i]->name);
+    options.flags = plan->flags;
+    options.providers = providers.data;
+    options.bindings = plan->binding;
+    options.binding_count = plan->bindings;
+    mf_status status =
+        providers.failed ? MFI_NO_MEMORY(providers.capacity) : mfi_plan_make(out, plan->context, plan->graph, &options);
+    mfi_text_free(&providers);
+    return status == MF_OK
+               ? status
+               : mfi_prefix(status,
+                            "step %d runs on %s (%s), a library that a kernel cannot call, and no generated "
+                            "kernel can take its place: ",
+                            (int)(library - plan->step) + 1, library->provider->name, library->bid.kernel);
 }
 
 static mf_status stages(mfi_text *headers, mfi_text *out, const mf_plan *plan, int threads, const expressions *e)
@@ -129,16 +147,22 @@ static mf_status stages(mfi_text *headers, mfi_text *out, const mf_plan *plan, i
     return MF_OK;
 }
 
-static mf_status write_header(mfi_text *out, const mf_plan *plan, const char *name, int threads)
+/* library: the step of the plan asked for that this one does without, or NULL. */
+static mf_status write_header(mfi_text *out, const mf_plan *plan, const mfi_step *library, const char *name,
+                              int threads)
 {
     expressions e = {0};
     mfi_text body = {0};
     mf_status status = name_slots(&e, plan);
     mfi_text_add(out,
                  "// A plan of mathfuse %s for %s as device functions. For each step:\n"
-                 "// all block_size threads of a block call run_tile(args, tile, shared) for tiles 0 ... tiles - 1.\n"
-                 "#ifndef MATHFUSE_PLAN_%s\n#define MATHFUSE_PLAN_%s\n\n",
-                 mf_version(), plan->caps->arch, name, name);
+                 "// all block_size threads of a block call run_tile(args, tile, shared) for tiles 0 ... tiles - 1.\n",
+                 mf_version(), plan->caps->arch);
+    if (library)
+        mfi_text_add(out,
+                     "// The plan itself calls %s (%s), which a kernel cannot: generated kernels take its place.\n",
+                     library->provider->name, library->bid.kernel);
+    mfi_text_add(out, "#ifndef MATHFUSE_PLAN_%s\n#define MATHFUSE_PLAN_%s\n\n", name, name);
     mfi_text_add(&body, "\nnamespace %s\n{\n\n", name);
     arguments(&body, plan);
     mfi_text_add(&body, "constexpr long long workspace_bytes = %zu;\n", plan->workspace);
@@ -159,8 +183,16 @@ mf_status mf_plan_device_header(char **out, const mf_plan *plan, const char *nam
     MF_REQUIRE(plan, MF_E_INVALID, "mf_plan_device_header: plan is NULL");
     MF_REQUIRE(is_identifier(name), MF_E_INVALID, "the name of a device header is a C++ identifier, not \"%s\"",
                name ? name : "(null)");
-    MF_TRY(check_steps(plan));
-    mf_status status = write_header(&text, plan, name, threads);
+    MF_REQUIRE(plan->caps->cuda, MF_E_UNSUPPORTED,
+               "this plan is for the CPU, which runs no kernels; plan with target=\"cuda\" or \"sm_90a\"");
+    MF_REQUIRE(plan->launches > 0, MF_E_UNSUPPORTED, "this plan launches nothing: its outputs have no elements");
+    const mfi_step *library = library_step(plan);
+    mf_plan *own = NULL;
+    if (library)
+        MF_TRY(without_libraries(&own, plan, library));
+    mf_status status = write_header(&text, own ? own : plan, library, name, threads);
+    if (own)
+        mfi_plan_release(own);
     if (status != MF_OK) {
         mfi_text_free(&text);
         return status;

@@ -147,13 +147,15 @@ static void refuse(mfi_step *step, const mfi_provider *provider, mfi_reason reas
     snprintf(r->detail, sizeof r->detail, "%s", detail);
 }
 
-static mf_status nobody(const mfi_step *step)
+static mf_status nobody(const mf_plan *plan, const mfi_step *step)
 {
     mfi_text text = {0};
+    bool listed = plan->providers && plan->providers[0] != '-';
+    mfi_reason obvious = listed ? MFI_R_EXCLUDED : MFI_R_WRONG_TARGET;
     mfi_problem_text(step->problem, &text);
     mfi_text_add(&text, ": no provider can run this step:");
     for (int i = 0; i < step->refusals; i++)
-        if (step->refusal[i].reason != MFI_R_WRONG_TARGET)
+        if (step->refusal[i].reason != obvious)
             mfi_text_add(&text, " %s: %s (%s);", step->refusal[i].provider->name,
                          mfi_reason_text(step->refusal[i].reason), step->refusal[i].detail);
     mf_status status = mfi_fail(MF_E_UNSUPPORTED, "%s", text.data ? text.data : "no provider can run a step");
@@ -184,10 +186,10 @@ static mf_status prepare_step(mf_plan *plan, mfi_step *step)
             return status;
         refuse(step, mfi_providers[i], MFI_R_NOT_ANCHOR, mf_error_message(status));
         if (o.best < 0)
-            return status == MF_E_UNSUPPORTED ? nobody(step) : mfi_prefix(status, "%s: ", mfi_providers[i]->name);
+            return status == MF_E_UNSUPPORTED ? nobody(plan, step) : mfi_prefix(status, "%s: ", mfi_providers[i]->name);
     }
     if (!step->provider)
-        return nobody(step);
+        return nobody(plan, step);
     for (int i = 0; i < mfi_provider_count; i++)
         if (o.made[i]) {
             char detail[160];

@@ -140,10 +140,25 @@ def test_what_has_no_device_functions():
         plan(lambda x: x + 1, mf.spec(8)).device_header("a-b")
     with pytest.raises(NotImplementedError, match="outputs have no elements"):
         plan(lambda x: x + 1, mf.spec(0)).device_header()
+
+
+def test_libraries_are_replaced_or_refused(rng):
+    x, w = rng.standard_normal((256, 64)).astype(np.float32), rng.standard_normal((64, 128)).astype(np.float32)
     try:
-        library = mf.plan(lambda x, y: x @ y, mf.spec((256, 256), "bfloat16"), mf.spec((256, 256), "bfloat16"),
-                          target="sm_90a", providers="cublaslt")  # fmt: skip
+        made = mf.plan(lambda x, w: mf.relu(x @ w), mf.spec(x.shape), mf.spec(w.shape), target="sm_90a", providers="cublaslt")
     except mf.errors.UnsupportedError:
         pytest.skip("no cuBLASLt here")
-    with pytest.raises(NotImplementedError, match="step 1 runs on cublaslt .* a library that a kernel cannot call"):
-        library.device_header()
+    header = made.device_header("p")
+    assert "// The plan itself calls cublaslt (" in header
+    got = np.zeros((256, 128), np.float32)
+    kernel = kernel_over(header, 2, ["float"] * 3)
+    kernel[2, header.block_sizes[0]](x, w, got, np.zeros(header.workspace_bytes + 1, np.uint8))
+    np.testing.assert_allclose(got, np.maximum(x.astype(float) @ w, 0), rtol=1e-4, atol=1e-4)
+    try:
+        solver = mf.plan(lambda a: mf.linalg.cholesky(a), mf.spec((64, 64), "float64"), target="sm_90a")
+    except mf.errors.UnsupportedError:
+        pytest.skip("no cuSOLVER here")
+    with pytest.raises(
+        NotImplementedError, match="a library that a kernel cannot call, and no generated kernel can take its place"
+    ):
+        solver.device_header()
