@@ -1,17 +1,21 @@
-"""Timing: candidates of one comparison run interleaved, so that clocks and neighbours treat all alike; medians of many."""
+"""Timing: candidates of one comparison take turns, so that clocks and neighbours treat all alike; medians of many."""
 
 import statistics
 import time
 
 
-def cpu_us(candidates, rounds=21, warmup=3):
-    """{name: median µs} of {name: callable}, on the host's clock."""
+def cpu_us(candidates, rounds=11, calls=3):
+    """{name: median µs} of {name: callable}, on the host's clock. In each round each has its turn: one call that does not count,
+    then `calls` that do."""
     times = {name: [] for name in candidates}
-    for i in range(rounds + warmup):
+    for call in candidates.values():
+        call()
+    for _ in range(rounds):
         for name, call in candidates.items():
-            start = time.perf_counter()
             call()
-            if i >= warmup:
+            for _ in range(calls):
+                start = time.perf_counter()
+                call()
                 times[name].append(1e6 * (time.perf_counter() - start))
     return {name: statistics.median(t) for name, t in times.items()}
 

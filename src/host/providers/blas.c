@@ -3,6 +3,7 @@
 #include "matmul_cpu.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; /* values of the CBLAS interface */
@@ -32,9 +33,19 @@ typedef union gemv_function {
     complex_gemv *complex;
 } gemv_function;
 
+/* How to have OpenBLAS work on the calling thread alone: it has one number of threads for the process. */
+typedef union thread_function {
+    void *symbol;
+    void (*set)(int);
+    int (*get)(void);
+} thread_function;
+enum { OPENBLAS_SEQUENTIAL, OPENBLAS_PTHREADS, OPENBLAS_OPENMP }; /* what openblas_get_parallel returns */
+
 typedef struct blas_state {
     gemm_function gemm;
     gemv_function gemv;
+    thread_function set_threads, get_threads;
+    bool sequential; /* it has no threads */
     void *inner;
 } blas_state;
 
@@ -129,7 +140,55 @@ static void multiply(const void *engine, const mfi_gemm *g)
         call_gemm(s, g->cn == 1 ? g : &t);
 }
 
-static const mfi_gemm_engine engine = {"blas", true, multiply};
+/* The process's number of OpenBLAS threads while runs of ours want one: the first lowers it, the last puts it back, unless
+ * somebody else has set it meanwhile. */
+static struct {
+    pthread_mutex_t lock;
+    int runs, before;
+} lowered = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool alone(const void *engine)
+{
+    const blas_state *s = engine;
+    if (s->sequential)
+        return true;
+    if (!s->set_threads.symbol || !s->get_threads.symbol)
+        return false;
+    pthread_mutex_lock(&lowered.lock);
+    if (lowered.runs++ == 0)
+        lowered.before = s->get_threads.get();
+    if (s->get_threads.get() != 1)
+        s->set_threads.set(1);
+    pthread_mutex_unlock(&lowered.lock);
+    return true;
+}
+
+static void share(const void *engine)
+{
+    const blas_state *s = engine;
+    if (s->sequential)
+        return;
+    pthread_mutex_lock(&lowered.lock);
+    if (--lowered.runs == 0 && lowered.before != 1 && s->get_threads.get() == 1)
+        s->set_threads.set(lowered.before);
+    pthread_mutex_unlock(&lowered.lock);
+}
+
+/* Only OpenBLAS can be had alone on several threads of ours: its OpenMP builds take the number from OpenMP again. */
+static void find_thread_functions(blas_state *s)
+{
+    thread_function parallel = {mfi_library_symbol(MFI_LIB_BLAS, "openblas_get_parallel")};
+    if (!parallel.symbol)
+        return;
+    int kind = parallel.get();
+    s->sequential = kind == OPENBLAS_SEQUENTIAL;
+    if (kind != OPENBLAS_PTHREADS)
+        return;
+    s->set_threads.symbol = mfi_library_symbol(MFI_LIB_BLAS, "openblas_set_num_threads");
+    s->get_threads.symbol = mfi_library_symbol(MFI_LIB_BLAS, "openblas_get_num_threads");
+}
+
+static const mfi_gemm_engine engine = {"blas", true, multiply, alone, share};
 
 static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
@@ -177,6 +236,7 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
     mf_status status = MF_OK;
     if (!s->gemm.symbol || !s->gemv.symbol)
         status = mfi_fail(MF_E_LIBRARY, "the BLAS library has no %s", name);
+    find_thread_functions(s);
     if (status == MF_OK)
         status = mfi_matmul_cpu_new(&s->inner, p, &engine, s, false, c->threads);
     if (status != MF_OK) {

@@ -8,6 +8,7 @@ enum {
     SMALL_FLOPS = 64 * 64 * 64, /* m n k up to which libraries stay on the calling thread */
     GROUP_BYTES = 64 << 10,     /* of products of a batch that go through the chain together */
     PANEL_BYTES = 8 << 20,      /* of a product that threads share */
+    TILE_BYTES = 32 << 20,      /* of the buffer in which a thread keeps a tile of a product */
     MIN_PANEL = 512             /* rows; with fewer, repacking the right operand shows */
 };
 
@@ -124,6 +125,24 @@ static void choose_panels(mfi_matmul_layout *l, const mfi_problem *p, int thread
     }
 }
 
+static void choose_tiles(mfi_matmul_layout *l, const mfi_problem *p, int threads)
+{
+    int64_t unit = mfi_chain_unit(p, 1);
+    bool product = !l->direct && !l->in_place;
+    mfi_tile_limits limits = {
+        .m = mfi_max64(l->m, 1),
+        .n = mfi_max64(l->n, 1),
+        .k = l->k,
+        .size = (int64_t)mfi_ctype_size(l->type),
+        .flops = l->type == MFI_C64 || l->type == MFI_C128 ? 8 : 2,
+        .unit = mfi_max64(unit / mfi_max64(l->n, 1), 1),
+        .columns = unit == 1,
+        .bytes = product ? TILE_BYTES : 0,
+        .threads = threads,
+    };
+    l->tiles = mfi_choose_tiles(&limits);
+}
+
 void mfi_matmul_plan(mfi_matmul_layout *l, const mfi_problem *p, bool loops, int threads)
 {
     const mfi_matmul *mm = &p->u.matmul;
@@ -149,14 +168,18 @@ void mfi_matmul_plan(mfi_matmul_layout *l, const mfi_problem *p, bool loops, int
     l->b_direct = mm->b.dtype == dtype && (l->loops ? l->bn == 1 : mfi_has_leading_dim(l->k, l->n, l->bk, l->bn));
     choose_product(l, p);
     choose_panels(l, p, threads);
+    choose_tiles(l, p, threads);
     size_t size = mfi_ctype_size(l->type);
     int64_t rows = l->items ? l->m : l->panel;
     l->a_bytes = l->a_direct ? 0 : mfi_align_up((size_t)(rows * l->k) * size, 256);
     l->b_bytes = l->b_direct ? 0 : mfi_align_up((size_t)(l->k * l->n) * size, 256);
     bool product = !l->direct && !l->in_place;
     l->c_bytes = product ? mfi_align_up((size_t)((l->items ? l->panel * l->m : l->panel) * l->n) * size, 256) : 0;
-    if (!l->items) /* loops run panels side by side, each thread with its own buffers */
-        l->workspace = l->b_bytes + (loops ? 0 : l->a_bytes + l->c_bytes);
+    if (!l->items) { /* loops run panels side by side, each thread with its own buffers; tiles have all of a */
+        size_t whole_a = l->a_direct ? 0 : mfi_align_up((size_t)(l->m * l->k) * size, 256);
+        size_t panels = l->a_bytes + l->c_bytes;
+        l->workspace = l->b_bytes + (loops ? 0 : whole_a > panels ? whole_a : panels);
+    }
 }
 
 mf_status mfi_matmul_cpu_new(void **state, const mfi_problem *p, const mfi_gemm_engine *engine, const void *self,
@@ -248,8 +271,8 @@ static void use_packed_b(const mfi_matmul_layout *l, mfi_gemm *g, const void *b)
 typedef struct matmul_job {
     const matmul_state *s;
     void *const *slots;
-    int64_t item;  /* panels: of this item */
-    const void *b; /* panels: packed, or unused */
+    int64_t item;      /* panels and tiles: of this item */
+    const void *a, *b; /* packed, or unused; panels: b alone */
     mfi_first_error *error;
 } matmul_job;
 
@@ -317,7 +340,73 @@ static void panel_piece(void *context, int64_t begin, int64_t end)
     mfi_free_aligned(a);
 }
 
-static void run_shared(const matmul_state *s, const mfi_run *run, mfi_first_error *error)
+/* The chain on a tile whose rows are `ld` elements apart in `data`. */
+static void tile_chain(const matmul_state *s, void *const *slots, int64_t begin, const mfi_gemm *g, int64_t ld)
+{
+    int64_t n = s->l.n, size = (int64_t)mfi_ctype_size(g->type);
+    if (g->n == n) {
+        mfi_chain_points(s->p, s->chain, slots, begin, begin + g->m * n, g->c, begin);
+        return;
+    }
+    for (int64_t row = 0; row < g->m; row++, begin += n)
+        mfi_chain_points(s->p, s->chain, slots, begin, begin + g->n, (char *)g->c + row * ld * size, begin);
+}
+
+static void run_tile(const matmul_job *job, int64_t tile, void *buffer)
+{
+    const matmul_state *s = job->s;
+    const mfi_matmul_layout *l = &s->l;
+    int64_t size = (int64_t)mfi_ctype_size(l->type);
+    int64_t row = tile / l->tiles.across * l->tiles.rows, col = tile % l->tiles.across * l->tiles.cols;
+    mfi_gemm g = product(s, job->slots, job->item, row, mfi_min64(l->tiles.rows, l->m - row));
+    g.n = mfi_min64(l->tiles.cols, l->n - col);
+    if (!l->a_direct)
+        g.a = (const char *)job->a + row * l->k * size, g.am = l->k, g.ak = 1;
+    use_packed_b(l, &g, job->b);
+    g.b = (const char *)g.b + col * g.bn * size;
+    if (g.c)
+        g.c = (char *)g.c + col * g.cn * size;
+    else
+        g.c = buffer, g.cm = g.n;
+    s->engine->multiply(s->self, &g);
+    if (s->chain)
+        tile_chain(s, job->slots, (job->item * l->m + row) * l->n + col, &g, g.cm);
+}
+
+static void tile_piece(void *context, int64_t begin, int64_t end)
+{
+    const matmul_job *job = context;
+    const mfi_tiles *t = &job->s->l.tiles;
+    bool product = !job->s->l.direct && !job->s->l.in_place;
+    void *buffer = product ? mfi_alloc_aligned((size_t)(t->rows * t->cols) * mfi_ctype_size(job->s->l.type)) : NULL;
+    if (product && !buffer) {
+        mfi_note(job->error, MF_E_MEMORY);
+        return;
+    }
+    for (int64_t tile = begin; tile < end; tile++)
+        run_tile(job, tile, buffer);
+    mfi_free_aligned(buffer);
+}
+
+/* Each product cut into tiles, on our threads; the library is alone on each. */
+static void run_tiles(const matmul_state *s, const mfi_run *run, mfi_first_error *error)
+{
+    const mfi_matmul_layout *l = &s->l;
+    char *b = run->workspace, *a = b + l->b_bytes;
+    int64_t packed = -1;
+    for (int64_t item = 0; item < l->batch; item++) {
+        int64_t offset = mfi_batch_offset(&s->b_batch, item);
+        mfi_gemm whole = product(s, run->slots, item, 0, l->m);
+        pack_a(s, run->slots, &whole, item, 0, a, s->threads);
+        if (!l->b_direct && (packed < 0 || offset != mfi_batch_offset(&s->b_batch, packed)))
+            pack_b(s, run->slots, item, b, s->threads);
+        packed = item;
+        matmul_job job = {s, run->slots, item, a, b, error};
+        mfi_parallel_for(l->tiles.down * l->tiles.across, 1, s->threads, tile_piece, &job);
+    }
+}
+
+static void run_panels(const matmul_state *s, const mfi_run *run, mfi_first_error *error)
 {
     const mfi_matmul_layout *l = &s->l;
     char *b = run->workspace;
@@ -327,7 +416,7 @@ static void run_shared(const matmul_state *s, const mfi_run *run, mfi_first_erro
         if (!l->b_direct && (packed < 0 || offset != mfi_batch_offset(&s->b_batch, packed)))
             pack_b(s, run->slots, item, b, s->threads);
         packed = item;
-        matmul_job job = {s, run->slots, item, b, error};
+        matmul_job job = {s, run->slots, item, NULL, b, error};
         if (s->engine->threaded)
             for (int64_t panel = 0; panel < panels; panel++)
                 run_panel(s, run->slots, item, panel * l->panel, b + l->b_bytes, b, b + l->b_bytes + l->a_bytes,
@@ -344,10 +433,15 @@ mf_status mfi_matmul_cpu_run(void *state, const mfi_run *run)
     mfi_first_error error = {MF_OK};
     if (!l->batch || !l->m || !l->n)
         return MF_OK;
-    matmul_job job = {s, run->slots, 0, NULL, &error};
+    matmul_job job = {s, run->slots, 0, NULL, NULL, &error};
+    bool alone = s->engine->alone && s->engine->alone(s->self);
     if (l->items)
         mfi_parallel_for(mfi_ceil_div(l->batch, l->panel), 1, s->threads, item_piece, &job);
+    else if (alone)
+        run_tiles(s, run, &error);
     else
-        run_shared(s, run, &error);
+        run_panels(s, run, &error);
+    if (alone)
+        s->engine->share(s->self);
     return mfi_noted(&error, "matmul");
 }

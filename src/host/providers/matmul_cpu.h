@@ -3,6 +3,7 @@
 #define MFI_MATMUL_CPU_H
 
 #include "cpu_step.h"
+#include "matmul_tiles.h"
 
 /* c = a b; strides in elements. k = 0 gives zeros; c is never read. */
 typedef struct mfi_gemm {
@@ -17,6 +18,9 @@ typedef struct mfi_gemm_engine {
     const char *name;
     bool threaded; /* multiplies on threads of its own */
     void (*multiply)(const void *engine, const mfi_gemm *g);
+    /* Threaded: have it work on the calling thread alone, whichever that is, until `share`. False: it cannot. */
+    bool (*alone)(const void *engine);
+    void (*share)(const void *engine);
 } mfi_gemm_engine;
 
 /* How a problem will be cut up; depends on the problem and the number of threads only. */
@@ -31,6 +35,7 @@ typedef struct mfi_matmul_layout {
     const mfi_operand *direct, *in_place; /* the store that products are written to: final, or before the chain */
     int64_t cm, cn;
     int64_t panel;                    /* rows, or items of the batch, at a time */
+    mfi_tiles tiles;                  /* instead of panels, where a library works alone on each of our threads */
     size_t a_bytes, b_bytes, c_bytes; /* of the packing buffers and of a panel of the product */
     size_t workspace;
 } mfi_matmul_layout;

@@ -1,0 +1,23 @@
+/* Tiles of a product: how threads share one multiplication when each calls a library that then works alone. */
+#ifndef MFI_MATMUL_TILES_H
+#define MFI_MATMUL_TILES_H
+
+#include "core.h"
+
+typedef struct mfi_tiles {
+    int64_t rows, cols;   /* of a tile; those at the edges are smaller */
+    int64_t down, across; /* numbers of tiles */
+} mfi_tiles;
+
+/* What bounds the choice for an m x n x k product of elements of `size` bytes with `flops` operations per multiply-add. */
+typedef struct mfi_tile_limits {
+    int64_t m, n, k;
+    int64_t size, flops;
+    int64_t unit;  /* tiles have multiples of so many rows */
+    bool columns;  /* columns may be split */
+    int64_t bytes; /* that a tile may have; 0: any number */
+    int threads;
+} mfi_tile_limits;
+mfi_tiles mfi_choose_tiles(const mfi_tile_limits *limits);
+
+#endif
