@@ -1,11 +1,12 @@
 // What generated chains and the skeletons share: arguments, points of the domain, memory accesses of operands.
 //
 // A generated chain<V> evaluates V neighbouring points of the domain's last dim at a time. It has
-//   inputs      what load() fetched, as stored
+//   inputs      what load() fetched, as stored; acc[V], the anchor's results
 //   row         results of reductions and values computed from them
 //   load<P, CACHED>(a, p, in)       fetch what phase P needs (CACHED: and no earlier phase needed)
 //   start, add, across, derive      of phase P: identities; one point; over threads; row values that follow
 //   finish(a, p, in, r)             stores of the V points
+//   value(a, p, in)                 instead: what goes on to the kernel's next part
 //   finish_row(a, p, r)             stores of the row
 #ifndef MF_DEVICE_CHAIN_CUH
 #define MF_DEVICE_CHAIN_CUH

@@ -100,7 +100,7 @@ MF_DEVICE void gemm_simple(const A &a, u32 number, void *shared)
         typename chain::inputs in;
         p.c[ND - 2] = (I)row;
         p.c[ND - 1] = (I)column;
-        in.acc = sum[i][j];
+        in.acc[0] = sum[i][j];
         chain::template load<0, true>(a.chain, p, in);
         chain::finish(a.chain, p, in, typename chain::row{});
     }

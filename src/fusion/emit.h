@@ -16,12 +16,14 @@ typedef struct mfi_shape {
     bool cached, columns; /* REDUCE: see reduce_rows.cuh */
     bool tail;            /* MAP: points are no multiple of vector */
     bool wide;            /* 64-bit indices */
+    bool through;         /* the chain's only store goes on in the kernel, not to memory */
     int tile_dim;         /* TILES: the dim along which the other operands are contiguous */
     /* run-time side */
     int64_t columns_count, splits, chunk; /* vectors of a row, blocks that share it, vectors of each */
     int launches;                         /* splits > 1: one a phase, and one to finish */
 } mfi_shape;
 
+bool mfi_shape_needs_wide(const mfi_problem *p);
 /* May reorder p's dims for the kernel's good. */
 void mfi_shape_choose(mfi_shape *layout, mfi_problem *p, const mfi_caps *caps);
 /* Other blocks than chosen. MF_E_UNSUPPORTED: the kernel cannot have such. */
@@ -69,5 +71,28 @@ void mfi_emit_call(mfi_text *out, const mfi_problem *p, const mfi_shape *layout,
 /* emit_device.c: launch k as device code of provider.h. */
 mf_status mfi_emit_device(mfi_device_code *out, const mfi_problem *p, const mfi_shape *layout, int launch,
                           const mfi_words *words, const char *const *slots, const char *workspace);
+
+/* ---- transforms (emit_fft.c) ---- */
+
+/* The compile-time side of a kernel that transforms: single, or an FFT_PAIR's two. */
+typedef struct mfi_fft_shape {
+    int n, elements, ffts, threads,
+        resident;  /* elements of a thread, signals and threads of a block, blocks of a multiprocessor */
+    bool split;    /* see fft_block.cuh */
+    size_t shared; /* bytes at least as many as it needs */
+    int64_t table; /* entries, at least as many */
+    int64_t blocks;
+    mfi_shape middle, last; /* how the chains are laid out */
+} mfi_fft_shape;
+/* False: the reason is in `bid`. */
+bool mfi_fft_shape_choose(mfi_fft_shape *shape, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
+/* The unit has two kernels: `name`, and `name`_table that fills the table of its transforms, 256 entries a block. */
+mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shape *shape);
+/* Argument words, as fft_args and fft_pair_args; the pointers' places. */
+typedef struct mfi_fft_words {
+    int in, table, middle, last; /* last, middle: where the operands' pointers begin */
+    mfi_words words;
+} mfi_fft_words;
+mf_status mfi_fft_words_fill(mfi_fft_words *words, const mfi_problem *p, const mfi_fft_shape *shape);
 
 #endif

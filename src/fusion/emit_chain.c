@@ -198,7 +198,7 @@ static void expression(emitter *e, int v, where at)
     const mfi_instr *in = &e->p->chain.instr[v];
     switch (in->kind) {
     case MFI_ACC:
-        mfi_text_add(e->out, "in.acc");
+        mfi_text_add(e->out, "in.acc[i]");
         break;
     case MFI_LOAD:
         load_value(e, in, at);
@@ -256,7 +256,7 @@ static void members(emitter *e)
     for (int i = 0; i < c->count; i++) {
         const mfi_instr *in = &c->instr[i];
         if (in->kind == MFI_ACC)
-            mfi_text_add(e->out, "        %s acc;\n", mfi_emit_ctype((mfi_ctype)in->ctype));
+            mfi_text_add(e->out, "        %s acc[V];\n", mfi_emit_ctype((mfi_ctype)in->ctype));
         if (in->kind != MFI_LOAD || !e->phases[i] || seen[in->operand])
             continue;
         seen[in->operand] = true;
@@ -399,6 +399,23 @@ static void finish_function(emitter *e)
     mfi_text_add(e->out, "    }\n");
 }
 
+/* What the chain's only store would write, in its compute type. */
+static void value_function(emitter *e)
+{
+    const mfi_chain *c = &e->p->chain;
+    int stored = 0;
+    while (c->instr[stored].kind != MFI_STORE)
+        stored++;
+    mfi_text_add(e->out,
+                 "    static MF_DEVICE %s value(const args &a, const point &p, const inputs &in)\n    {\n"
+                 "        const int i = 0;\n",
+                 mfi_emit_ctype((mfi_ctype)c->instr[stored].ctype));
+    point_body(e, c->phases, "        ");
+    mfi_text_add(e->out, "        return ");
+    value(e, c->instr[stored].a);
+    mfi_text_add(e->out, ";\n    }\n");
+}
+
 static void finish_row_function(emitter *e)
 {
     const mfi_chain *c = &e->p->chain;
@@ -433,13 +450,16 @@ void mfi_emit_chain(mfi_text *out, const mfi_problem *p, const mfi_shape *layout
                  p->chain.operands ? p->chain.operands : 1, mfi_chain_has_extents(&p->chain) ? "true" : "false");
     mfi_text_add(out,
                  "template <int V> struct chain {\n    typedef %s index;\n    typedef mf::point<index, %d> point;\n"
-                 "    static constexpr int phases = %d;\n    static constexpr bool stores_points = %s;\n",
+                 "    static constexpr int points = V, phases = %d;\n    static constexpr bool stores_points = %s;\n",
                  layout->wide ? "mf::i64" : "mf::i32", p->ndim, p->chain.phases, stores_points ? "true" : "false");
     members(&e);
     load_function(&e);
     for (int phase = 0; phase < p->chain.phases; phase++)
         phase_functions(&e, phase);
-    finish_function(&e);
+    if (layout->through)
+        value_function(&e);
+    else
+        finish_function(&e);
     if (p->nreduce)
         finish_row_function(&e);
     mfi_text_add(out, "};\n");

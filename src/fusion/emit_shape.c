@@ -111,7 +111,7 @@ static int power_at_most(int64_t n, int limit)
 }
 
 /* Do 32-bit indices and offsets reach everything? */
-static bool needs_wide(const mfi_problem *p)
+bool mfi_shape_needs_wide(const mfi_problem *p)
 {
     const double limit = 0x7ff00000; /* some are stepped past the end before they are compared */
     if ((double)mfi_problem_points(p) > limit)
@@ -335,7 +335,7 @@ void mfi_shape_choose(mfi_shape *l, mfi_problem *p, const mfi_caps *caps)
         if (l->splits > 1)
             l->launches = p->chain.phases + 1;
     }
-    l->wide = needs_wide(p);
+    l->wide = mfi_shape_needs_wide(p);
 }
 
 mf_status mfi_shape_set_threads(mfi_shape *l, int threads)

@@ -37,7 +37,7 @@ void mfi_schedule_free(mfi_schedule *s)
     if (!s)
         return;
     for (int i = 0; i < s->steps; i++)
-        mf_free(s->step[i]);
+        mfi_problem_free(s->step[i]);
     mf_free(s->step);
     mf_free(s->buffer);
     mf_free(s);

@@ -68,8 +68,28 @@ static int64_t matrix_bytes(const mfi_view *v, const mfi_problem *p, int batch, 
     return mfi_view_bytes(v, batch + 2, shape);
 }
 
+void mfi_problem_free(mfi_problem *p)
+{
+    if (p)
+        mf_free(p->head);
+    mf_free(p);
+}
+
+static int64_t chain_bytes(const mfi_problem *p, bool stores)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < p->chain.count; i++) {
+        const mfi_instr *in = &p->chain.instr[i];
+        if (in->kind == MFI_LOAD || (stores && in->kind == MFI_STORE))
+            bytes += mfi_view_bytes(&p->chain.operand[in->operand].view, p->ndim, p->shape);
+    }
+    return bytes;
+}
+
 static int64_t anchor_bytes(const mfi_problem *p)
 {
+    if (p->anchor == MFI_FFT_PAIR)
+        return anchor_bytes(p->head) + chain_bytes(p->head, false);
     if (p->anchor == MFI_MATMUL) {
         const mfi_matmul *mm = &p->u.matmul;
         return matrix_bytes(&mm->a, p, p->ndim - 2, mm->m, mm->k) + matrix_bytes(&mm->b, p, p->ndim - 2, mm->k, mm->n);
@@ -92,13 +112,7 @@ static int64_t anchor_bytes(const mfi_problem *p)
 
 int64_t mfi_problem_bytes(const mfi_problem *p)
 {
-    int64_t bytes = anchor_bytes(p);
-    for (int i = 0; i < p->chain.count; i++) {
-        const mfi_instr *in = &p->chain.instr[i];
-        if (in->kind == MFI_LOAD || in->kind == MFI_STORE)
-            bytes += mfi_view_bytes(&p->chain.operand[in->operand].view, p->ndim, p->shape);
-    }
-    return bytes;
+    return anchor_bytes(p) + chain_bytes(p, true);
 }
 
 static double log2_of(double n)
@@ -116,7 +130,9 @@ double mfi_problem_flops(const mfi_problem *p)
     double points = (double)mfi_problem_points(p), flops = points * p->chain.count;
     if (p->anchor == MFI_MATMUL)
         flops += 2.0 * points * (double)p->u.matmul.k * (p->u.matmul.acc >= MFI_C64 ? 4 : 1);
-    if (p->anchor == MFI_FFT) {
+    if (p->anchor == MFI_FFT_PAIR)
+        flops += mfi_problem_flops(p->head);
+    if (p->anchor == MFI_FFT || p->anchor == MFI_FFT_PAIR) {
         double n = 1;
         for (int a = 0; a < p->u.fft.naxes; a++)
             n *= (double)p->u.fft.n[a];
@@ -188,6 +204,10 @@ static void value_text(const mfi_problem *p, int v, mfi_text *out, int depth)
 
 void mfi_chain_text(const mfi_problem *p, mfi_text *out)
 {
+    if (p->anchor == MFI_FFT_PAIR) {
+        mfi_chain_text(p->head, out);
+        mfi_text_add(out, ", transformed: ");
+    }
     for (int i = 0, stores = 0; i < p->chain.count; i++) {
         const mfi_instr *in = &p->chain.instr[i];
         if (in->kind != MFI_STORE)
@@ -212,7 +232,9 @@ void mfi_problem_text(const mfi_problem *p, mfi_text *out)
         mfi_text_add(out, "matmul %s ", mf_dtype_name(p->u.matmul.a.dtype));
         shape_text(p->shape, p->ndim, out);
         mfi_text_add(out, "x%lld", (long long)p->u.matmul.k);
-    } else if (p->anchor == MFI_FFT) {
+    } else if (p->anchor == MFI_FFT || p->anchor == MFI_FFT_PAIR) {
+        if (p->anchor == MFI_FFT_PAIR)
+            mfi_text_add(out, "%s and ", kinds[p->head->u.fft.kind]);
         mfi_text_add(out, "%s %s n=", kinds[p->u.fft.kind], p->u.fft.f64 ? "f64" : "f32");
         shape_text(p->u.fft.n, p->u.fft.naxes, out);
         mfi_text_add(out, " over ");

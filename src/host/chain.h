@@ -62,8 +62,8 @@ typedef struct mfi_chain {
     mfi_operand operand[MFI_MAX_OPERANDS];
 } mfi_chain;
 
-/* a REDUCE is a MAP with nreduce > 0 */
-typedef enum mfi_anchor { MFI_MAP, MFI_MATMUL, MFI_FFT, MFI_SOLVE, MFI_ANCHOR_COUNT } mfi_anchor;
+/* a REDUCE is a MAP with nreduce > 0; an FFT_PAIR is two FFT steps of one axis, the first in `head` */
+typedef enum mfi_anchor { MFI_MAP, MFI_MATMUL, MFI_FFT, MFI_SOLVE, MFI_FFT_PAIR, MFI_ANCHOR_COUNT } mfi_anchor;
 
 /* D[batch, m, n] = chain(sum_k A[batch, m, k] B[batch, k, n]). The domain is batch dims, then m, n. Sum in `acc`. */
 typedef struct mfi_matmul {
@@ -102,6 +102,9 @@ typedef struct mfi_solve {
 
 typedef struct mfi_problem {
     mfi_anchor anchor;
+    /* FFT_PAIR, else NULL: the FFT step, with as many dims, whose chain's only store is what u.fft.in reads. It belongs to
+     * whoever owns this problem; freed with mfi_problem_free. */
+    struct mfi_problem *head;
     int ndim, nreduce;
     int64_t shape[MF_MAX_DIMS];
     mfi_chain chain; /* MATMUL and FFT: starts with ACC and ends in at least one STORE. SOLVE: empty */
@@ -113,6 +116,7 @@ typedef struct mfi_problem {
 } mfi_problem;
 
 /* chain.c */
+void mfi_problem_free(mfi_problem *p);
 int mfi_op_arity(int op);
 bool mfi_op_defined(mf_op op, mfi_ctype ctype);
 const char *mfi_ctype_name(mfi_ctype ctype);      /* "f32" … */

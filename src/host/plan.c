@@ -80,8 +80,8 @@ static double cost(const offers *o)
     return o->best < 0 ? 1e300 : o->bid[o->best].cost_us;
 }
 
-/* The cut that is estimated to be cheaper than running `p` whole; -1 if none is. */
-static mf_status best_cut(int *cut, const mf_plan *plan, const mfi_problem *p, double whole)
+/* The cut that is estimated to be cheaper than *cost_us, running `p` whole; -1 if none is. Updates *cost_us. */
+static mf_status best_cut(int *cut, const mf_plan *plan, const mfi_problem *p, double *cost_us)
 {
     *cut = -1;
     for (int at = 0; at < p->chain.count; at++) {
@@ -96,8 +96,8 @@ static mf_status best_cut(int *cut, const mf_plan *plan, const mfi_problem *p, d
             offers first, second;
             ask(&first, plan, head);
             ask(&second, plan, rest);
-            if (cost(&first) + cost(&second) < whole) {
-                whole = cost(&first) + cost(&second);
+            if (cost(&first) + cost(&second) < *cost_us) {
+                *cost_us = cost(&first) + cost(&second);
                 *cut = at;
             }
             mf_free(rest);
@@ -126,7 +126,8 @@ static mf_status cut_step(mf_plan *plan, int index)
     if (p->anchor != MFI_MATMUL && p->anchor != MFI_FFT)
         return MF_OK;
     ask(&whole, plan, p);
-    MF_TRY(best_cut(&at, plan, p, cost(&whole)));
+    double cost_us = cost(&whole);
+    MF_TRY(best_cut(&at, plan, p, &cost_us));
     if (at < 0)
         return MF_OK;
     mf_dtype dtype = mfi_split_dtype(p, at);
@@ -136,6 +137,37 @@ static mf_status cut_step(mf_plan *plan, int index)
     MF_REQUIRE(in_place || slot >= 0, MF_E_MEMORY, "out of memory for the plan's buffers");
     MF_TRY(mfi_split(&rest, p, at, slot, dtype));
     return mfi_schedule_insert(s, index + 1, rest);
+}
+
+/* What step `p` is estimated to cost, in one or cut in two. */
+static mf_status step_cost(double *cost_us, const mf_plan *plan, const mfi_problem *p)
+{
+    offers whole;
+    int cut;
+    ask(&whole, plan, p);
+    *cost_us = cost(&whole);
+    return best_cut(&cut, plan, p, cost_us);
+}
+
+/* Make steps `index` and index + 1 one where that pays. */
+static mf_status pair_steps(mf_plan *plan, int index)
+{
+    mfi_schedule *s = plan->schedule;
+    mfi_problem *pair;
+    offers together;
+    double first, second;
+    MF_TRY(mfi_pair(&pair, s, index));
+    if (!pair)
+        return MF_OK;
+    ask(&together, plan, pair);
+    mf_status status = step_cost(&first, plan, s->step[index]);
+    if (status == MF_OK)
+        status = step_cost(&second, plan, s->step[index + 1]);
+    if (status == MF_OK && cost(&together) < first + second)
+        mfi_schedule_join(s, index, pair);
+    else
+        mfi_problem_free(pair);
+    return status;
 }
 
 /* ---- preparing ---- */
@@ -210,26 +242,35 @@ static void touch(mfi_schedule *s, const mfi_view *view, int step)
     b->last = step;
 }
 
+static void touch_step(mfi_schedule *s, const mfi_problem *p, int step)
+{
+    for (int k = 0; k < p->chain.operands; k++)
+        touch(s, &p->chain.operand[k].view, step);
+    if (p->anchor == MFI_MATMUL) {
+        touch(s, &p->u.matmul.a, step);
+        touch(s, &p->u.matmul.b, step);
+    } else if (p->anchor == MFI_FFT) {
+        touch(s, &p->u.fft.in, step);
+    } else if (p->anchor == MFI_FFT_PAIR) {
+        const mfi_problem *head = p->head;
+        touch(s, &head->u.fft.in, step);
+        for (int i = 0; i < head->chain.count; i++) /* its store never reaches memory */
+            if (head->chain.instr[i].kind == MFI_LOAD)
+                touch(s, &head->chain.operand[head->chain.instr[i].operand].view, step);
+    } else if (p->anchor == MFI_SOLVE) {
+        const mfi_view *views[] = {&p->u.solve.a, &p->u.solve.b, &p->u.solve.x, &p->u.solve.info};
+        for (size_t k = 0; k < MFI_COUNT(views); k++)
+            if (views[k]->slot >= 0)
+                touch(s, views[k], step);
+    }
+}
+
 static void touch_all(mfi_schedule *s)
 {
     for (int i = 0; i < s->buffers; i++)
         s->buffer[i].first = s->buffer[i].last = -1;
-    for (int i = 0; i < s->steps; i++) {
-        const mfi_problem *p = s->step[i];
-        for (int k = 0; k < p->chain.operands; k++)
-            touch(s, &p->chain.operand[k].view, i);
-        if (p->anchor == MFI_MATMUL) {
-            touch(s, &p->u.matmul.a, i);
-            touch(s, &p->u.matmul.b, i);
-        } else if (p->anchor == MFI_FFT) {
-            touch(s, &p->u.fft.in, i);
-        } else if (p->anchor == MFI_SOLVE) {
-            const mfi_view *views[] = {&p->u.solve.a, &p->u.solve.b, &p->u.solve.x, &p->u.solve.info};
-            for (size_t k = 0; k < MFI_COUNT(views); k++)
-                if (views[k]->slot >= 0)
-                    touch(s, views[k], i);
-        }
-    }
+    for (int i = 0; i < s->steps; i++)
+        touch_step(s, s->step[i], i);
 }
 
 static size_t buffer_bytes(const mfi_buffer *b)
@@ -247,6 +288,8 @@ static size_t place_temporaries(mfi_schedule *s)
     touch_all(s);
     for (int i = s->inputs + s->outputs; i < s->buffers; i++) {
         mfi_buffer *b = &s->buffer[i];
+        if (b->first < 0) /* between the halves of a pair */
+            continue;
         size_t bytes = buffer_bytes(b), at = 0;
         for (bool moved = true; moved;) {
             moved = false;
@@ -335,20 +378,41 @@ static void total_up(mf_plan *plan)
     plan->workspace = plan->temporaries + mfi_align_up(library, 256);
 }
 
+/* Room for the schedule's next step. */
+static mf_status add_step(mf_plan *plan)
+{
+    size_t bytes = (size_t)(plan->steps + 1) * sizeof *plan->step;
+    mfi_step *grown = mfi_realloc(plan->step, bytes);
+    if (!grown)
+        return MFI_NO_MEMORY(bytes);
+    plan->step = grown;
+    memset(&grown[plan->steps], 0, sizeof *grown);
+    grown[plan->steps].problem = plan->schedule->step[plan->steps];
+    plan->steps++;
+    return MF_OK;
+}
+
 static mf_status decide(mf_plan *plan, const mf_plan_options *o)
 {
     MF_TRY(mfi_context_make_current(plan->context));
     MF_TRY(default_bindings(plan, o));
     MF_TRY(mfi_schedule_new(&plan->schedule, plan->graph, plan->binding, o->flags));
-    for (int i = 0; i < plan->schedule->steps && !(o->flags & MF_PLAN_NO_FUSION); i++)
+    bool fuse = !(o->flags & MF_PLAN_NO_FUSION);
+    for (int i = 0; i < plan->schedule->steps && fuse; i++)
+        MF_TRY(pair_steps(plan, i));
+    for (int i = 0; i < plan->schedule->steps && fuse; i++)
         MF_TRY(cut_step(plan, i));
-    plan->step = mfi_calloc((size_t)plan->schedule->steps, sizeof *plan->step);
-    if (!plan->step)
-        return MFI_NO_MEMORY((size_t)plan->schedule->steps * sizeof *plan->step);
     for (int i = 0; i < plan->schedule->steps; i++) {
-        plan->step[i].problem = plan->schedule->step[i];
-        plan->steps = i + 1;
-        MF_TRY(prepare_step(plan, &plan->step[i]));
+        MF_TRY(add_step(plan));
+        mf_status status = prepare_step(plan, &plan->step[i]);
+        if (status == MF_OK)
+            continue;
+        if (plan->step[i].problem->anchor != MFI_FFT_PAIR || status == MF_E_MEMORY)
+            return status;
+        plan->steps = i--; /* its kernel could not be made: the two by themselves */
+        MF_TRY(mfi_schedule_part(plan->schedule, plan->steps));
+        for (int k = 0; k < 2; k++)
+            MF_TRY(cut_step(plan, plan->steps + 1 - k));
     }
     total_up(plan);
     find_in_place(plan);

@@ -1,63 +1,10 @@
 /* Generated kernels run on the CPU, through the host compiler and emulate.h: random chains against the oracle. */
 #define _GNU_SOURCE
-#include <criterion/criterion.h>
-#include <dlfcn.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "context_internal.h"
-#include "emit.h"
+#include "emulated_kernel.h"
 #include "random_chain.h"
-
-/* What watches over this program watches over its kernels. */
-#ifdef __SANITIZE_ADDRESS__
-#define SANITIZE "-fsanitize=address "
-#else
-#define SANITIZE ""
-#endif
-
-static char folder[64];
-
-typedef const char *(*launcher)(const void *args, int grid, int block);
-
-/* The source tree, from where this file lies. */
-static int root_length(void)
-{
-    return (int)(strlen(__FILE__) - strlen("tests/unit/test_emulated_chains.c"));
-}
-
-/* The kernel as a shared object with one function that launches it. NULL: it does not compile. */
-static launcher compile(const mfi_source *source, int number)
-{
-    char path[128], command[1024];
-    snprintf(path, sizeof path, "%s/k%d.cpp", folder, number);
-    FILE *f = fopen(path, "w");
-    cr_assert(f);
-    fprintf(f,
-            "#include \"mathfuse/device/emulate.h\"\n%s\n#include <string.h>\n"
-            "extern \"C\" const char *run_it(const void *args, int grid, int block)\n{\n    kernel_args a;\n"
-            "    memcpy(&a, args, sizeof a);\n    return mf::emulate::launch(%s, grid, block, 0, a);\n}\n",
-            source->text, source->name);
-    fclose(f);
-    snprintf(command, sizeof command,
-             "c++ -std=c++17 -O0 -fPIC -shared " SANITIZE "-I%.*sinclude -I%.*ssrc %s -o %s.so", root_length(),
-             __FILE__, root_length(), __FILE__, path, path);
-    if (system(command))
-        return NULL;
-    strcat(path, ".so");
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    cr_assert(library, "%s", dlerror());
-    void *symbol = dlsym(library, "run_it");
-    launcher out;
-    memcpy(&out, &symbol, sizeof out);
-    return out;
-}
-
-static uint64_t address(char *const *slots, const mfi_view *view)
-{
-    return (uint64_t)(uintptr_t)(slots[view->slot] + view->offset * (int64_t)mf_dtype_size(view->dtype));
-}
 
 static bool run_emulated(world *w, const mfi_caps *caps, int number, const char *what)
 {
@@ -73,17 +20,19 @@ static bool run_emulated(world *w, const mfi_caps *caps, int number, const char 
         memcpy(aligned[i], w->memory[i], w->bytes[i]);
     }
     for (int i = 0; i < p.chain.operands; i++)
-        words.word[words.data + i] = address(aligned, &p.chain.operand[i].view);
+        words.word[words.data + i] = slot_address(aligned, &p.chain.operand[i].view);
     if (p.anchor == MFI_MATMUL) {
-        words.word[words.a] = address(aligned, &p.u.matmul.a);
-        words.word[words.b] = address(aligned, &p.u.matmul.b);
+        words.word[words.a] = slot_address(aligned, &p.u.matmul.a);
+        words.word[words.b] = slot_address(aligned, &p.u.matmul.b);
     }
     words.word[words.work] = (uint64_t)(uintptr_t)workspace;
     bool good = true;
     for (int k = 0; k < layout.launches && good; k++) {
         mfi_source source;
         cr_assert_eq(mfi_emit(&source, &p, &layout, k), MF_OK);
-        launcher launch = compile(&source, number * 16 + k);
+        char call[160];
+        snprintf(call, sizeof call, "return mf::emulate::launch(%s, grid, block, 0, a);", source.name);
+        emulated_launcher launch = emulated_compile(source.text, call, number * 16 + k);
         cr_expect(launch, "%s: does not compile:\n%s", what, source.text);
         const char *error = launch ? launch(words.word, (int)mfi_shape_grid(&layout, &p, k), layout.threads) : NULL;
         cr_expect(!error, "%s: %s", what, error);
@@ -105,15 +54,10 @@ static void emulate_all(const domain *domains, int count, uint64_t seed)
 {
     mf_context_options options = MF_CONTEXT_OPTIONS_INIT;
     mf_context *context;
-    char command[128];
-    if (system("c++ --version >/dev/null 2>&1")) {
-        fprintf(stderr, "skipped: there is no C++ compiler called c++\n");
-        return;
-    }
+    if (!emulated_begin())
+        cr_skip_test("there is no C++ compiler called c++");
     options.device = "sm_90a";
     cr_assert_eq(mf_context_new(&context, &options), MF_OK);
-    snprintf(folder, sizeof folder, "/tmp/mathfuse-test-XXXXXX");
-    cr_assert(mkdtemp(folder));
     for (int i = 0; i < count; i++) {
         world w;
         char *what = domains ? random_world(&w, &domains[i], i, seed) : NULL;
@@ -123,8 +67,7 @@ static void emulate_all(const domain *domains, int count, uint64_t seed)
         mf_free(what);
         free_world(&w);
     }
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    cr_expect_eq(system(command), 0);
+    emulated_end();
     mf_context_free(context);
 }
 

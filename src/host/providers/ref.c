@@ -22,6 +22,7 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
         [MFI_SOLVE] = {0.03, "loops"},
     };
     MF_REFUSE_UNLESS(!c->cuda, WRONG_TARGET, "ref runs on the CPU, the target is %s", c->arch);
+    MF_REFUSE_UNLESS(p->anchor != MFI_FFT_PAIR, NOT_ANCHOR, "one transform at a time");
     mfi_bid_roofline(bid, p, c, how[p->anchor].efficiency, 1);
     strcpy(bid->kernel, how[p->anchor].kernel);
     if (p->anchor == MFI_MATMUL) {

@@ -1,0 +1,288 @@
+/* Kernels that transform: which elements go to which thread, and the source over src/device/fft_chain.cuh. */
+#include "emit.h"
+
+#include <stdio.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* ---- how a length is shared out: as default_choice of fft_block.cuh, which a static_assert compares ---- */
+
+enum { LARGEST_PRIME = 13, FREE_RADIX = 16, MOST_RADICES = 14 };
+
+static bool is_power_of_2(int n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+static bool is_smooth(int n)
+{
+    for (int p = 2; p <= LARGEST_PRIME; p++)
+        while (n % p == 0)
+            n /= p;
+    return n == 1;
+}
+
+static int largest_divisor(int n, int limit, int of)
+{
+    for (int d = limit; d > 1; d--)
+        if (n % d == 0 && (of == 0 || of % d == 0))
+            return d;
+    return 1;
+}
+
+/* The cost of `e` elements in a thread: passes, exchanges at the ends, idle threads. */
+static int elements_cost(int n, int e)
+{
+    int radix[MOST_RADICES] = {1}, count = 0, rest = n, d;
+    bool exact = true;
+    while ((d = largest_divisor(rest, e, e)) > 1) {
+        radix[count++] = d;
+        rest /= d;
+    }
+    while (rest > 1) {
+        d = largest_divisor(rest, FREE_RADIX, 0);
+        int at = count > 0 ? 1 : 0;
+        memmove(radix + at + 1, radix + at, sizeof *radix * (size_t)(count - at));
+        radix[at] = d;
+        count++;
+        exact = false;
+        rest /= d;
+    }
+    int ends = (e % radix[0] != 0) + (e % radix[count - 1] != 0);
+    return 12 * (count + ends) + (exact ? 0 : 4) + abs(e - 12);
+}
+
+static int default_elements(int n, bool f64)
+{
+    if (is_power_of_2(n)) {
+        if (n <= 8)
+            return n;
+        if (n <= 64 || n == 512)
+            return n == 16 ? 4 : 8;
+        return n < 8192 || (n == 8192 && f64) ? 16 : 32;
+    }
+    int best = n, least = 1 << 30;
+    for (int e = 2; e <= (f64 ? 16 : 32); e++) {
+        int cost = n % e == 0 && n / e <= 1024 ? elements_cost(n, e) : 1 << 30;
+        if (cost < least) {
+            least = cost;
+            best = e;
+        }
+    }
+    return best;
+}
+
+/* ---- the shape ---- */
+
+static bool is_real(const mfi_problem *p)
+{
+    const mfi_problem *first = p->head ? p->head : p;
+    return first->u.fft.kind == MF_RFFT || first->u.fft.kind == MF_IRFFT;
+}
+
+/* The length of the complex transform behind it. */
+static int complex_length(const mfi_problem *p)
+{
+    int n = (int)p->u.fft.n[0];
+    return is_real(p) && n % 2 == 0 ? n / 2 : n;
+}
+
+static bool chain_fits(const mfi_problem *p)
+{
+    for (int i = 0; i < p->chain.count; i++) {
+        const mfi_instr *in = &p->chain.instr[i];
+        if (in->kind == MFI_REDUCE || in->level ||
+            (in->kind == MFI_APPLY && in->op != MF_OP_WHERE && !mfi_op_defined((mf_op)in->op, (mfi_ctype)in->from)))
+            return false;
+    }
+    return p->nreduce == 0 && p->chain.phases == 0;
+}
+
+static int vector_of(const mfi_problem *p)
+{
+    return p->u.fft.kind == MF_IRFFT && p->u.fft.n[0] % 2 == 0 ? 2 : 1;
+}
+
+static void share_out(mfi_fft_shape *s, const mfi_problem *p)
+{
+    int n = complex_length(p), work = n, size = p->u.fft.f64 ? 16 : 8;
+    s->n = n;
+    if (!is_smooth(n))
+        for (work = 1; work < 2 * n - 1;)
+            work *= 2;
+    s->elements = default_elements(work, p->u.fft.f64);
+    int lanes = (work + s->elements - 1) / s->elements;
+    s->ffts = lanes >= 96 ? 1 : 128 / lanes;
+    s->split = work * size >= 65536;
+    s->threads = lanes * s->ffts;
+    size_t word = (size_t)(s->split && lanes > 1 ? size / 2 : size);
+    size_t words = (size_t)work + (size_t)work / (128 / word) + 16;
+    s->shared = words * word * (size_t)s->ffts;
+    s->table = 4 * (int64_t)work + n + 16;
+    /* A thread has its elements twice, and as much again for addresses and roots. */
+    int registers = 3 * s->elements * size / 4 + (is_power_of_2(work) ? 16 : 48), threads = (s->threads + 31) / 32 * 32;
+    s->resident = (int)mfi_max64(65536 / ((int64_t)mfi_min64(registers, 255) * threads), 1);
+    s->resident = (int)mfi_min64(s->resident, 2048 / threads);
+}
+
+bool mfi_fft_shape_choose(mfi_fft_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
+{
+    const mfi_fft *f = &p->u.fft;
+    int most = f->f64 ? 8192 : 16384;
+    *s = (mfi_fft_shape){0};
+    MF_REFUSE_UNLESS(f->naxes == 1, RANK, "%d axes at once; a kernel has one", f->naxes);
+    MF_REFUSE_UNLESS(f->n[0] >= 2 && f->n[0] <= 2 * most, SIZE, "n=%lld, a block transforms 2 to %d points",
+                     (long long)f->n[0], most);
+    int n = complex_length(p);
+    MF_REFUSE_UNLESS(n >= 2 && n <= (is_smooth(n) ? most : most / 2), SIZE,
+                     "n=%lld: a block transforms %d points, or %d where n has primes over %d", (long long)f->n[0], most,
+                     most / 2, LARGEST_PRIME);
+    MF_REFUSE_UNLESS(chain_fits(p) && (!p->head || chain_fits(p->head)), NO_EPILOGUE,
+                     "a reduction, or an operation that is not defined for its dtype");
+    share_out(s, p);
+    MF_REFUSE_UNLESS(s->threads <= 1024 && s->elements <= (f->f64 ? 16 : 32), SIZE,
+                     "n=%lld would take %d threads of %d elements", (long long)f->n[0], s->threads, s->elements);
+    MF_REFUSE_UNLESS(s->shared + 1024 <= c->shared_bytes, SIZE, "n=%lld takes %zu bytes of shared memory of %zu",
+                     (long long)f->n[0], s->shared, c->shared_bytes);
+    int64_t fits = (int64_t)((c->shared_bytes + 1024) / (s->shared + 1024));
+    s->resident = (int)mfi_max64(mfi_min64(s->resident, fits), 1);
+    int64_t signals = mfi_problem_points(p) / mfi_max64(p->shape[p->ndim - 1], 1);
+    s->blocks = mfi_ceil_div(signals, s->ffts);
+    MF_REFUSE_UNLESS(s->blocks <= 0x7fffffff, SIZE, "%lld blocks would be launched", (long long)s->blocks);
+    bool wide = mfi_shape_needs_wide(p) || (p->head && mfi_shape_needs_wide(p->head));
+    s->last = (mfi_shape){.vector = vector_of(p), .threads = s->threads, .wide = wide, .splits = 1, .launches = 1};
+    s->middle = (mfi_shape){.vector = 1, .threads = s->threads, .wide = wide, .splits = 1, .launches = 1};
+    s->middle.through = true;
+    return true;
+}
+
+/* ---- the text ---- */
+
+static void chain_space(mfi_text *out, const char *name, const mfi_problem *p, const mfi_shape *layout)
+{
+    mfi_text_add(out, "namespace %s\n{\n\n", name);
+    mfi_emit_chain(out, p, layout);
+    mfi_text_add(out, "\n} // namespace %s\n\n", name);
+}
+
+static void transform_type(mfi_text *out, const char *name, const mfi_fft *f)
+{
+    const char *type = f->f64 ? "double" : "float";
+    int n = (int)f->n[0];
+    if (f->kind == MF_RFFT)
+        mfi_text_add(out, "typedef mf::fft_real<%s, %d, config> %s;\n", type, n, name);
+    else if (f->kind == MF_IRFFT)
+        mfi_text_add(out, "typedef mf::fft_hermitian<%s, %d, config> %s;\n", type, n, name);
+    else
+        mfi_text_add(out, "typedef mf::fft_complex<%s, %d, mf::fft::%s, config> %s;\n", type, n,
+                     f->kind == MF_FFT ? "forward" : "inverse", name);
+}
+
+static void types(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s)
+{
+    const mfi_problem *first = p->head ? p->head : p;
+    if (p->head)
+        chain_space(out, "middle", p->head, &s->middle);
+    chain_space(out, "last", p, &s->last);
+    mfi_text_add(out, "typedef mf::fft::config<%d, %d, %s> config;\n", s->elements, s->ffts,
+                 s->split ? "true" : "false");
+    transform_type(out, "first", &first->u.fft);
+    if (p->head)
+        transform_type(out, "second", &p->u.fft);
+    mfi_text_add(
+        out, "static_assert(first::threads == %d && first::shared_bytes <= %zu && first::table_size <= %lld, \"\");\n",
+        s->threads, s->shared, (long long)s->table);
+    if (p->head)
+        mfi_text_add(out, "typedef mf::fft_pair_args<%d, middle::args, last::args> kernel_args;\n", p->ndim);
+    else
+        mfi_text_add(out, "typedef mf::fft_args<%d, last::args> kernel_args;\n", p->ndim);
+}
+
+static void call(mfi_text *out, const mfi_problem *p)
+{
+    const char *storage = mfi_emit_storage((p->head ? p->head : p)->u.fft.in.dtype);
+    if (p->head)
+        mfi_text_add(out, "mf::fft_pair<first, second, %s, middle::chain, last::chain, %d>(a, blockIdx.x, shared)",
+                     storage, p->ndim);
+    else
+        mfi_text_add(out, "mf::fft_chain<first, %s, last::chain, %d>(a, blockIdx.x, shared)", storage, p->ndim);
+}
+
+mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shape *s)
+{
+    mfi_text text = {0}, body = {0};
+    mfi_text_add(&text, "#include \"device/fft_chain.cuh\"\n\nnamespace\n{\n\n");
+    types(&text, p, s);
+    mfi_text_add(&text, "\n} // namespace\n\n");
+    call(&body, p);
+    *out = (mfi_source){.text = NULL};
+    if (!text.failed && !body.failed) {
+        /* the name stands for everything else in the text */
+        uint64_t hash =
+            XXH3_64bits_withSeed(body.data, body.length, XXH3_64bits(text.data, text.length)) + (uint64_t)s->resident;
+        snprintf(out->name, sizeof out->name, "mf_fft_%016llx", (unsigned long long)hash);
+        mfi_text_add(
+            &text,
+            "extern \"C\" __global__ void __launch_bounds__(%d, %d) %s(const __grid_constant__ kernel_args a)\n"
+            "{\n    MF_DYNAMIC_SHARED(unsigned char, shared);\n    %s;\n}\n\n"
+            "extern \"C\" __global__ void %s_table(mf::cplx<first::real> *table)\n"
+            "{\n    mf::fft_fill_table<first>(table);\n}\n",
+            s->threads, s->resident, out->name, body.data, out->name);
+        out->text = mfi_text_take(&text);
+    }
+    mfi_text_free(&text);
+    mfi_text_free(&body);
+    return out->text ? MF_OK : MFI_NO_MEMORY(text.capacity);
+}
+
+/* ---- arguments ---- */
+
+static mf_status append(mfi_words *to, int *data, const mfi_problem *p, const mfi_shape *layout)
+{
+    mfi_problem *chain = mfi_alloc(sizeof *chain);
+    mfi_words *own = mfi_alloc(sizeof *own);
+    mf_status status = chain && own ? MF_OK : MFI_NO_MEMORY(sizeof *chain);
+    if (status == MF_OK) {
+        *chain = *p;
+        chain->anchor = MFI_MAP; /* the chain's arguments alone */
+        if (to->count + mfi_words_needed(chain) > MFI_MAX_WORDS) {
+            status = mfi_fail(MF_E_UNSUPPORTED, "the chains' operands exceed a kernel's arguments");
+        } else {
+            mfi_words_fill(own, layout, chain);
+            *data = to->count + own->data;
+            memcpy(to->word + to->count, own->word, sizeof *own->word * (size_t)own->count);
+            to->count += own->count;
+        }
+    }
+    mf_free(chain);
+    mf_free(own);
+    return status;
+}
+
+static void add(mfi_words *w, const void *value)
+{
+    memcpy(&w->word[w->count++], value, sizeof *w->word);
+}
+
+mf_status mfi_fft_words_fill(mfi_fft_words *out, const mfi_problem *p, const mfi_fft_shape *s)
+{
+    const mfi_problem *first = p->head ? p->head : p;
+    const int64_t none = 0, signals = mfi_problem_points(p) / mfi_max64(p->shape[p->ndim - 1], 1);
+    mfi_words *w = &out->words;
+    w->count = 0;
+    out->middle = -1;
+    add(w, &signals);
+    out->in = w->count;
+    add(w, &none);
+    out->table = w->count;
+    add(w, &none);
+    for (int d = 0; d < p->ndim; d++)
+        add(w, &first->u.fft.in.strides[d]);
+    add(w, &first->u.fft.in_extent[0]);
+    add(w, &first->u.fft.scale);
+    add(w, &p->u.fft.scale);
+    if (p->head)
+        MF_TRY(append(w, &out->middle, p->head, &s->middle));
+    return append(w, &out->last, p, &s->last);
+}

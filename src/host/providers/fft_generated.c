@@ -1,0 +1,170 @@
+/* Provider `generated_fft`: a transform with its chain, or two with what lies between them, as one generated kernel. */
+#include "cuda_api.h"
+#include "emit.h"
+
+#include <stdio.h>
+
+typedef struct state {
+    const mfi_problem *problem;
+    mfi_fft_shape shape;
+    mfi_fft_words words;
+    mf_context *context;
+    const mfi_module *module; /* the context's */
+    void *table;              /* device memory, NULL for a target that is not here */
+} state;
+
+/* ---- query ---- */
+
+/* Passes over memory that the arithmetic of one kernel is worth, from runs on one H200 of two transforms with a filter. */
+static double passes(const mfi_problem *p, const mfi_fft_shape *s)
+{
+    double pair = s->n <= 1024 ? 1.1 : s->n <= 4096 ? 1.25 : s->n <= 8192 ? 1.65 : 1.9;
+    bool chirp = s->table > 4 * (int64_t)s->n * 2; /* Bluestein: two transforms of twice the length */
+    bool power = (s->n & (s->n - 1)) == 0;
+    double one = 1 + (pair - 1) / 2;
+    return (p->head ? pair : one) * (chirp ? 2.5 : power ? 1 : 1.2);
+}
+
+static bool along_axis(const mfi_problem *p)
+{
+    for (int o = 0; o < p->chain.operands; o++)
+        if (mfi_operand_access(p, o) == MFI_ACCESS_STRIDED)
+            return false;
+    return true;
+}
+
+static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
+{
+    mfi_fft_shape s;
+    MF_REFUSE_UNLESS(c->cuda, WRONG_TARGET, "generated kernels run on GPUs");
+    MF_REFUSE_UNLESS(p->anchor == MFI_FFT || p->anchor == MFI_FFT_PAIR, NOT_ANCHOR, "it transforms");
+#ifndef MFI_WITH_CUDA
+    return mfi_refuse(bid, MFI_R_NOT_BUILT, "built without CUDA's headers");
+#endif
+    MF_REFUSE_UNLESS(c->library[MFI_LIB_NVRTC], NOT_FOUND, "NVRTC compiles the kernels");
+    MF_REFUSE_UNLESS(c->sm >= 80, WRONG_TARGET, "sm_80 or newer is needed, this is %s", c->arch);
+    if (!mfi_fft_shape_choose(&s, p, c, bid))
+        return false;
+    const mfi_problem *first = p->head ? p->head : p;
+    bool contiguous =
+        first->u.fft.in.strides[first->ndim - 1] == 1 && along_axis(p) && (!p->head || along_axis(p->head));
+    bid->bytes = mfi_problem_bytes(p);
+    bid->launches = 1;
+    bid->cost_us = (double)bid->bytes / (c->bytes_per_us * 0.95) * passes(p, &s) * (contiguous ? 1 : 4) + c->launch_us;
+    snprintf(bid->kernel, sizeof bid->kernel, "mf_fft n=%d", s.n);
+    return true;
+}
+
+/* ---- prepare ---- */
+
+static mf_status fill_table(state *s)
+{
+    char name[80];
+    void *module, *function;
+    const int grid[3] = {(int)mfi_ceil_div(s->shape.table, 256), 1, 1}, block[3] = {256, 1, 1};
+    size_t entry = s->problem->u.fft.f64 ? 16 : 8;
+    snprintf(name, sizeof name, "%s_table", s->module->name);
+    MF_TRY(mfi_context_make_current(s->context));
+    MF_TRY(mfi_cuda_alloc(&s->table, (size_t)s->shape.table * entry));
+    MF_TRY(mfi_cuda_module_load(&module, &function, s->module->cubin, name));
+    void *parameters[] = {&s->table};
+    mf_status status = mfi_cuda_launch(function, grid, block, 0, NULL, parameters);
+    if (status == MF_OK)
+        status = mfi_cuda_synchronize();
+    mfi_cuda_module_unload(module);
+    return status;
+}
+
+static void destroy(void *opaque)
+{
+    state *s = opaque;
+    if (s && s->table)
+        mfi_cuda_release(s->table);
+    mf_free(s);
+}
+
+static mf_status make(state *s, const mfi_caps *c, mfi_bid *bid)
+{
+    mfi_source source;
+    mfi_bid unused;
+    if (!mfi_fft_shape_choose(&s->shape, s->problem, c, &unused))
+        return mfi_fail(MF_E_UNSUPPORTED, "%s", unused.detail);
+    MF_TRY(mfi_fft_words_fill(&s->words, s->problem, &s->shape));
+    MF_TRY(mfi_emit_fft(&source, s->problem, &s->shape));
+    mfi_module *module = NULL;
+    /* The transforms' products and sums may become one operation; chains round what they write apart by functions of theirs. */
+    mf_status status = mfi_jit_compile(&module, s->context, source.name, source.text, true);
+    mf_free(source.text);
+    MF_TRY(status);
+    s->module = module;
+    snprintf(bid->kernel, sizeof bid->kernel, "%s", module->name);
+    if (!c->present)
+        return MF_OK;
+    MF_TRY(mfi_cuda_function_shared(module->function, s->shape.shared));
+    return fill_table(s);
+}
+
+static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
+{
+    state *s = mfi_calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s)
+        return MFI_NO_MEMORY(sizeof *s);
+    s->problem = p;
+    s->context = context;
+    mf_status status = make(s, c, bid);
+    if (status != MF_OK) {
+        destroy(s);
+        return status;
+    }
+    *out = s;
+    return MF_OK;
+}
+
+/* ---- run ---- */
+
+static uint64_t address(const mfi_run *r, const mfi_view *view)
+{
+    return (uint64_t)(uintptr_t)r->slots[view->slot] + (uint64_t)(view->offset * (int64_t)mf_dtype_size(view->dtype));
+}
+
+static bool reaches_memory(const mfi_chain *c, int operand, bool through)
+{
+    for (int i = 0; i < c->count; i++)
+        if (c->instr[i].operand == operand && (c->instr[i].kind == MFI_LOAD || !through))
+            return true;
+    return false;
+}
+
+static void set_operands(uint64_t *words, const mfi_problem *p, const mfi_run *r, bool through)
+{
+    for (int o = 0; o < p->chain.operands; o++)
+        words[o] = reaches_memory(&p->chain, o, through) ? address(r, &p->chain.operand[o].view) : 0;
+}
+
+static mf_status run(void *opaque, const mfi_run *r)
+{
+    const state *s = opaque;
+    const mfi_problem *p = s->problem, *first = p->head ? p->head : p;
+    const mfi_words *w = &s->words.words;
+    uint64_t words[MFI_MAX_WORDS];
+    memcpy(words, w->word, (size_t)w->count * sizeof *words);
+    words[s->words.in] = address(r, &first->u.fft.in);
+    words[s->words.table] = (uint64_t)(uintptr_t)s->table;
+    if (p->head)
+        set_operands(words + s->words.middle, p->head, r, true);
+    set_operands(words + s->words.last, p, r, false);
+    return mfi_jit_launch(s->module, r->context, (int)s->shape.blocks, s->shape.threads, s->shape.shared, words,
+                          (size_t)w->count * sizeof *words, r->stream);
+}
+
+static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
+{
+    const state *s = opaque;
+    MF_REQUIRE(index == 0, MF_E_INVALID, "kernel %d was asked for; the step has 1", index);
+    const mfi_module *m = s->module;
+    *out = (mf_kernel_info){m->name, m->source, m->cubin, m->cubin_bytes, m->registers, m->shared, m->spills};
+    return MF_OK;
+}
+
+const mfi_provider mfi_provider_fft_generated = {"generated_fft", query, prepare, run, destroy, kernel, NULL};
