@@ -1,4 +1,4 @@
-// Transforms with chains of scalar code in the same kernel: transform, chain; or transform, chain, transform, chain.
+// Transforms with chains of scalar code in the same kernel: [chain,] transform, chain [, transform, chain].
 #ifndef MF_DEVICE_FFT_CHAIN_CUH
 #define MF_DEVICE_FFT_CHAIN_CUH
 
@@ -17,23 +17,28 @@ template <int ND> struct fft_head {
     i64 in_extent;   // elements of a signal that exist; others read as zero
     double scale[2]; // after each transform
 };
-template <int ND, class L> struct fft_args {
-    fft_head<ND> fft;
-    L last;
+// A kernel's arguments are a struct of it, `fft`, and those of its chains in order: `before`, `middle`, `last`.
+struct no_chain { // a chain that is not there
 };
-template <int ND, class M, class L> struct fft_pair_args {
-    fft_head<ND> fft;
-    M middle;
-    L last;
-};
+template <class C> constexpr bool is_chain = true;
+template <> constexpr bool is_chain<no_chain> = false;
 
 // ---- what each kind of transform reads, leaves in registers, and gives ----
 
-template <class T, class S> MF_DEVICE cplx<T> fft_element(const S *x)
+template <class T> MF_DEVICE cplx<T> fft_element(T x)
 {
-    return cplx<T>{(T)widen(*x), T(0)};
+    return cplx<T>{x, T(0)};
 }
-template <class T, class S> MF_DEVICE cplx<T> fft_element(const cplx<S> *x)
+template <class T> MF_DEVICE cplx<T> fft_element(cplx<T> x)
+{
+    return x;
+}
+
+template <class T, class S> MF_DEVICE T fft_wide(const S *x)
+{
+    return (T)widen(*x);
+}
+template <class T, class S> MF_DEVICE cplx<T> fft_wide(const cplx<S> *x)
 {
     return fft::widen_to<T>(*x);
 }
@@ -43,13 +48,12 @@ template <class T, int N, int DIR, class C> struct fft_complex : fft::block<T, N
     typedef fft::block<T, N, DIR, C> base;
     static constexpr int points = 1; // of the result that f takes at once in each_result
 
-    template <class S> static MF_DEVICE void read(cplx<T> (&x)[base::elements], const S *signal, i64 stride, i64 extent)
+    // `get(k)` is element k of the signal, of T or cplx<T>.
+    template <class F> static MF_DEVICE void read(cplx<T> (&x)[base::elements], F &&get)
     {
         MF_UNROLL
-        for (int i = 0; i < base::elements; i++) {
-            int k = base::index(i);
-            x[i] = base::valid(i) && k < extent ? fft_element<T>(signal + k * stride) : cplx<T>{T(0), T(0)};
-        }
+        for (int i = 0; i < base::elements; i++)
+            x[i] = base::valid(i) ? fft_element<T>(get(base::index(i))) : cplx<T>{T(0), T(0)};
     }
     // x[i] = f(k, x[i]) for each element; f(k, z) for each, to be written.
     template <class F> static MF_DEVICE void each_bin(cplx<T> (&x)[base::elements], F &&f)
@@ -68,11 +72,7 @@ template <class T, int N, class C> struct fft_real : fft::real_forward<T, N, C> 
     static constexpr bool even = N % 2 == 0;
     static constexpr int points = 1;
 
-    template <class S> static MF_DEVICE T sample(const S *signal, int k, i64 stride, i64 extent)
-    {
-        return k < extent ? (T)widen(signal[k * stride]) : T(0);
-    }
-    template <class S> static MF_DEVICE void read(cplx<T> (&x)[base::elements], const S *signal, i64 stride, i64 extent)
+    template <class F> static MF_DEVICE void read(cplx<T> (&x)[base::elements], F &&get)
     {
         MF_UNROLL
         for (int i = 0; i < base::elements; i++) {
@@ -81,9 +81,9 @@ template <class T, int N, class C> struct fft_real : fft::real_forward<T, N, C> 
             if (!base::valid(i))
                 continue;
             if constexpr (even)
-                x[i] = cplx<T>{sample(signal, 2 * k, stride, extent), sample(signal, 2 * k + 1, stride, extent)};
+                x[i] = cplx<T>{get(2 * k), get(2 * k + 1)};
             else
-                x[i].re = sample(signal, k, stride, extent);
+                x[i].re = get(k);
         }
     }
     // f has a real signal's symmetry to keep: what it makes of the imaginary parts at 0 and N/2 is dropped.
@@ -132,11 +132,7 @@ template <class T, int N, class C> struct fft_hermitian : fft::real_inverse<T, N
     static constexpr bool even = N % 2 == 0;
     static constexpr int points = even ? 2 : 1;
 
-    template <class S> static MF_DEVICE cplx<T> bin(const S *bins, int k, i64 stride, i64 extent)
-    {
-        return k < extent ? fft_element<T>(bins + k * stride) : cplx<T>{T(0), T(0)};
-    }
-    template <class S> static MF_DEVICE void read(cplx<T> (&x)[base::elements], const S *bins, i64 stride, i64 extent)
+    template <class F> static MF_DEVICE void read(cplx<T> (&x)[base::elements], F &&get)
     {
         MF_UNROLL
         for (int i = 0; i < base::elements; i++) {
@@ -144,9 +140,9 @@ template <class T, int N, class C> struct fft_hermitian : fft::real_inverse<T, N
             x[i] = cplx<T>{T(0), T(0)};
             if (!base::valid(i))
                 continue;
-            x[i] = bin(bins, even || 2 * k < N ? k : N - k, stride, extent);
+            x[i] = fft_element<T>(get(even || 2 * k < N ? k : N - k));
             if (k == 0)
-                x[i].im = even ? bin(bins, N / 2, stride, extent).re : T(0);
+                x[i].im = even ? fft_element<T>(get(N / 2)).re : T(0);
             else if (!even && 2 * k > N)
                 x[i].im = -x[i].im;
         }
@@ -182,68 +178,62 @@ MF_DEVICE void fft_finish(const A &a, const P &p, const Z *z, double s)
     Chain::finish(a, p, in, typename Chain::row{});
 }
 
-// Where the signal of this thread begins; false: there is none left for it.
-template <class F, int ND, class A, class I>
-MF_DEVICE bool fft_begin(const A &a, u32 block, point<I, ND> &p, i64 &offset)
+template <class C, class A, class P> MF_DEVICE auto fft_value(const A &a, P &p, int k)
 {
-    i64 signal = (i64)block * F::ffts + F::signal();
-    offset = 0;
-    if (signal >= a.fft.signals)
-        return false;
-    unravel<0, ND - 1, 1>(a.last, (I)signal, p);
+    typename C::inputs in;
+    p.c[sizeof(p.c) / sizeof(p.c[0]) - 1] = k;
+    C::template load<0, true>(a, p, in);
+    return C::value(a, p, in);
+}
+
+// From memory as stored, or as the chain Before computes it; zeros where a signal has ended.
+template <class F, class S, class Before, int ND, class A, class P, class T, int E>
+MF_DEVICE void fft_read(const A &a, P p, cplx<T> (&x)[E])
+{
+    i64 offset = 0, stride = a.fft.in_stride[ND - 1], extent = a.fft.in_extent;
     MF_UNROLL
     for (int d = 0; d < ND - 1; d++)
         offset += (i64)p.c[d] * a.fft.in_stride[d];
-    return true;
+    const S *signal = (const S *)a.fft.in + offset;
+    F::read(x, [&](int k) {
+        if constexpr (is_chain<Before>)
+            return k < extent ? fft_value<Before>(a.before, p, k) : decltype(fft_value<Before>(a.before, p, k)){};
+        else
+            return k < extent ? fft_wide<T>(signal + k * stride) : decltype(fft_wide<T>(signal)){};
+    });
 }
 
-// Transform F of signals stored as S, then the chain.
-template <class F, class S, template <int> class Last, int ND, class A>
+// Signals of S or of what chain Before makes: transform F and chain Last; or transform F, chain Middle on each bin,
+// transform G, and chain Last.
+template <class F, class G, class S, class Before, class Middle, class Last, int ND, class A>
 MF_DEVICE void fft_chain(const A &a, u32 block, void *shared)
 {
     typedef typename F::real T;
-    typedef Last<F::points> last;
+    const cplx<T> *table = (const cplx<T> *)a.fft.table;
     cplx<T> x[F::elements] = {};
-    typename last::point p;
-    i64 offset;
-    bool here = fft_begin<F, ND>(a, block, p, offset);
-    if (here)
-        F::read(x, (const S *)a.fft.in + offset, a.fft.in_stride[ND - 1], a.fft.in_extent);
-    F::run(x, shared, (const cplx<T> *)a.fft.table);
-    if (here)
-        F::each_result(x, [&](int k, const auto *z) {
-            p.c[ND - 1] = k;
-            fft_finish<last>(a.last, p, z, a.fft.scale[0]);
-        });
-}
-
-// Transform F of signals stored as S, the middle chain, transform G of what that makes of each bin, then the last chain.
-template <class F, class G, class S, template <int> class Middle, template <int> class Last, int ND, class A>
-MF_DEVICE void fft_pair(const A &a, u32 block, void *shared)
-{
-    typedef typename F::real T;
-    typedef Middle<1> middle;
-    typedef Last<G::points> last;
-    cplx<T> x[F::elements] = {};
-    typename last::point p;
-    i64 offset;
-    bool here = fft_begin<F, ND>(a, block, p, offset);
-    if (here)
-        F::read(x, (const S *)a.fft.in + offset, a.fft.in_stride[ND - 1], a.fft.in_extent);
-    F::run(x, shared, (const cplx<T> *)a.fft.table);
-    if (here)
-        F::each_bin(x, [&](int k, cplx<T> z) {
-            typename middle::inputs in;
-            p.c[ND - 1] = k;
-            in.acc[0] = fft_scaled(z, a.fft.scale[0]);
-            middle::template load<0, true>(a.middle, p, in);
-            return middle::value(a.middle, p, in);
-        });
-    G::run(x, shared, (const cplx<T> *)a.fft.table);
+    typename Last::point p;
+    i64 signal = (i64)block * F::ffts + F::signal();
+    bool here = signal < a.fft.signals;
+    if (here) {
+        unravel<0, ND - 1, 1>(a.last, (typename Last::index)signal, p);
+        fft_read<F, S, Before, ND>(a, p, x);
+    }
+    F::run(x, shared, table);
+    if constexpr (is_chain<Middle>) {
+        if (here)
+            F::each_bin(x, [&](int k, cplx<T> z) {
+                typename Middle::inputs in;
+                p.c[ND - 1] = k;
+                in.acc[0] = fft_scaled(z, a.fft.scale[0]);
+                Middle::template load<0, true>(a.middle, p, in);
+                return Middle::value(a.middle, p, in);
+            });
+        G::run(x, shared, table);
+    }
     if (here)
         G::each_result(x, [&](int k, const auto *z) {
             p.c[ND - 1] = k;
-            fft_finish<last>(a.last, p, z, a.fft.scale[1]);
+            fft_finish<Last>(a.last, p, z, a.fft.scale[1]);
         });
 }
 

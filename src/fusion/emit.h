@@ -74,7 +74,14 @@ mf_status mfi_emit_device(mfi_device_code *out, const mfi_problem *p, const mfi_
 
 /* ---- transforms (emit_fft.c) ---- */
 
-/* The compile-time side of a kernel that transforms: single, or an FFT_PAIR's two. */
+/* What a kernel of an FFT or an FFT_PAIR does, in order: a map, a first transform and its chain, each NULL where there is none;
+ * a transform and its chain. */
+typedef struct mfi_fft_parts {
+    const mfi_problem *before, *first, *last;
+} mfi_fft_parts;
+mfi_fft_parts mfi_fft_parts_of(const mfi_problem *p);
+
+/* The compile-time side of it. */
 typedef struct mfi_fft_shape {
     int n, elements, ffts, threads,
         resident;  /* elements of a thread, signals and threads of a block, blocks of a multiprocessor */
@@ -88,9 +95,10 @@ typedef struct mfi_fft_shape {
 bool mfi_fft_shape_choose(mfi_fft_shape *shape, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
 /* The unit has two kernels: `name`, and `name`_table that fills the table of its transforms, 256 entries a block. */
 mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shape *shape);
-/* Argument words, as fft_args and fft_pair_args; the pointers' places. */
+/* Argument words; the places of pointers. */
 typedef struct mfi_fft_words {
-    int in, table, middle, last; /* last, middle: where the operands' pointers begin */
+    int in, table;
+    int before, middle, last; /* where the chains' operands' pointers begin; -1: no such chain */
     mfi_words words;
 } mfi_fft_words;
 mf_status mfi_fft_words_fill(mfi_fft_words *words, const mfi_problem *p, const mfi_fft_shape *shape);

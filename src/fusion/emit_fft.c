@@ -75,10 +75,28 @@ static int default_elements(int n, bool f64)
 
 /* ---- the shape ---- */
 
+mfi_fft_parts mfi_fft_parts_of(const mfi_problem *p)
+{
+    mfi_fft_parts parts = {NULL, NULL, p};
+    const mfi_problem *head = p->head;
+    if (head && head->anchor != MFI_MAP) {
+        parts.first = head;
+        head = head->head;
+    }
+    parts.before = head;
+    return parts;
+}
+
+static const mfi_fft *first_transform(const mfi_problem *p)
+{
+    mfi_fft_parts parts = mfi_fft_parts_of(p);
+    return parts.first ? &parts.first->u.fft : &p->u.fft;
+}
+
 static bool is_real(const mfi_problem *p)
 {
-    const mfi_problem *first = p->head ? p->head : p;
-    return first->u.fft.kind == MF_RFFT || first->u.fft.kind == MF_IRFFT;
+    mf_fft_kind kind = first_transform(p)->kind;
+    return kind == MF_RFFT || kind == MF_IRFFT;
 }
 
 /* The length of the complex transform behind it. */
@@ -138,8 +156,9 @@ bool mfi_fft_shape_choose(mfi_fft_shape *s, const mfi_problem *p, const mfi_caps
     MF_REFUSE_UNLESS(n >= 2 && n <= (is_smooth(n) ? most : most / 2), SIZE,
                      "n=%lld: a block transforms %d points, or %d where n has primes over %d", (long long)f->n[0], most,
                      most / 2, LARGEST_PRIME);
-    MF_REFUSE_UNLESS(chain_fits(p) && (!p->head || chain_fits(p->head)), NO_EPILOGUE,
-                     "a reduction, or an operation that is not defined for its dtype");
+    for (const mfi_problem *part = p; part; part = part->head)
+        MF_REFUSE_UNLESS(chain_fits(part), NO_EPILOGUE,
+                         "a reduction, or an operation that is not defined for its dtype");
     share_out(s, p);
     MF_REFUSE_UNLESS(s->threads <= 1024 && s->elements <= (f->f64 ? 16 : 32), SIZE,
                      "n=%lld would take %d threads of %d elements", (long long)f->n[0], s->threads, s->elements);
@@ -150,7 +169,9 @@ bool mfi_fft_shape_choose(mfi_fft_shape *s, const mfi_problem *p, const mfi_caps
     int64_t signals = mfi_problem_points(p) / mfi_max64(p->shape[p->ndim - 1], 1);
     s->blocks = mfi_ceil_div(signals, s->ffts);
     MF_REFUSE_UNLESS(s->blocks <= 0x7fffffff, SIZE, "%lld blocks would be launched", (long long)s->blocks);
-    bool wide = mfi_shape_needs_wide(p) || (p->head && mfi_shape_needs_wide(p->head));
+    bool wide = false;
+    for (const mfi_problem *part = p; part; part = part->head)
+        wide |= mfi_shape_needs_wide(part);
     s->last = (mfi_shape){.vector = vector_of(p), .threads = s->threads, .wide = wide, .splits = 1, .launches = 1};
     s->middle = (mfi_shape){.vector = 1, .threads = s->threads, .wide = wide, .splits = 1, .launches = 1};
     s->middle.through = true;
@@ -181,32 +202,32 @@ static void transform_type(mfi_text *out, const char *name, const mfi_fft *f)
 
 static void types(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s)
 {
-    const mfi_problem *first = p->head ? p->head : p;
-    if (p->head)
-        chain_space(out, "middle", p->head, &s->middle);
-    chain_space(out, "last", p, &s->last);
+    mfi_fft_parts parts = mfi_fft_parts_of(p);
+    if (parts.before)
+        chain_space(out, "first_chain", parts.before, &s->middle);
+    if (parts.first)
+        chain_space(out, "middle_chain", parts.first, &s->middle);
+    chain_space(out, "last_chain", p, &s->last);
     mfi_text_add(out, "typedef mf::fft::config<%d, %d, %s> config;\n", s->elements, s->ffts,
                  s->split ? "true" : "false");
-    transform_type(out, "first", &first->u.fft);
-    if (p->head)
-        transform_type(out, "second", &p->u.fft);
-    mfi_text_add(
-        out, "static_assert(first::threads == %d && first::shared_bytes <= %zu && first::table_size <= %lld, \"\");\n",
-        s->threads, s->shared, (long long)s->table);
-    if (p->head)
-        mfi_text_add(out, "typedef mf::fft_pair_args<%d, middle::args, last::args> kernel_args;\n", p->ndim);
-    else
-        mfi_text_add(out, "typedef mf::fft_args<%d, last::args> kernel_args;\n", p->ndim);
+    transform_type(out, "first", first_transform(p));
+    transform_type(out, "second", &p->u.fft);
+    mfi_text_add(out,
+                 "static_assert(first::threads == %d && first::shared_bytes <= %zu && first::table_size <= %lld, "
+                 "\"\");\n"
+                 "struct kernel_args {\n    mf::fft_head<%d> fft;\n%s%s    last_chain::args last;\n};\n",
+                 s->threads, s->shared, (long long)s->table, p->ndim,
+                 parts.before ? "    first_chain::args before;\n" : "",
+                 parts.first ? "    middle_chain::args middle;\n" : "");
 }
 
-static void call(mfi_text *out, const mfi_problem *p)
+static void call(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s)
 {
-    const char *storage = mfi_emit_storage((p->head ? p->head : p)->u.fft.in.dtype);
-    if (p->head)
-        mfi_text_add(out, "mf::fft_pair<first, second, %s, middle::chain, last::chain, %d>(a, blockIdx.x, shared)",
-                     storage, p->ndim);
-    else
-        mfi_text_add(out, "mf::fft_chain<first, %s, last::chain, %d>(a, blockIdx.x, shared)", storage, p->ndim);
+    mfi_fft_parts parts = mfi_fft_parts_of(p);
+    mfi_text_add(out, "mf::fft_chain<first, second, %s, %s, %s, last_chain::chain<%d>, %d>(a, blockIdx.x, shared)",
+                 mfi_emit_storage(first_transform(p)->in.dtype),
+                 parts.before ? "first_chain::chain<1>" : "mf::no_chain",
+                 parts.first ? "middle_chain::chain<1>" : "mf::no_chain", s->last.vector, p->ndim);
 }
 
 mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shape *s)
@@ -215,7 +236,7 @@ mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shap
     mfi_text_add(&text, "#include \"device/fft_chain.cuh\"\n\nnamespace\n{\n\n");
     types(&text, p, s);
     mfi_text_add(&text, "\n} // namespace\n\n");
-    call(&body, p);
+    call(&body, p, s);
     *out = (mfi_source){.text = NULL};
     if (!text.failed && !body.failed) {
         /* the name stands for everything else in the text */
@@ -267,22 +288,25 @@ static void add(mfi_words *w, const void *value)
 
 mf_status mfi_fft_words_fill(mfi_fft_words *out, const mfi_problem *p, const mfi_fft_shape *s)
 {
-    const mfi_problem *first = p->head ? p->head : p;
+    mfi_fft_parts parts = mfi_fft_parts_of(p);
+    const mfi_fft *first = first_transform(p);
     const int64_t none = 0, signals = mfi_problem_points(p) / mfi_max64(p->shape[p->ndim - 1], 1);
     mfi_words *w = &out->words;
     w->count = 0;
-    out->middle = -1;
+    out->before = out->middle = -1;
     add(w, &signals);
     out->in = w->count;
     add(w, &none);
     out->table = w->count;
     add(w, &none);
     for (int d = 0; d < p->ndim; d++)
-        add(w, &first->u.fft.in.strides[d]);
-    add(w, &first->u.fft.in_extent[0]);
-    add(w, &first->u.fft.scale);
+        add(w, &first->in.strides[d]);
+    add(w, &first->in_extent[0]);
+    add(w, &first->scale);
     add(w, &p->u.fft.scale);
-    if (p->head)
-        MF_TRY(append(w, &out->middle, p->head, &s->middle));
+    if (parts.before)
+        MF_TRY(append(w, &out->before, parts.before, &s->middle));
+    if (parts.first)
+        MF_TRY(append(w, &out->middle, parts.first, &s->middle));
     return append(w, &out->last, p, &s->last);
 }

@@ -1,17 +1,16 @@
-/* Two transforms of one axis, one of the other's result, as one step: a filter between them then costs no memory traffic. */
+/* A transform with the step that makes its input, a map or another transform of the same axis, as one step: what passes
+ * between them then costs no memory traffic. */
 #include "schedule.h"
 
 static int uses(const mfi_problem *p, int slot)
 {
-    int found = 0;
+    int found = p->head ? uses(p->head, slot) : 0;
     for (int o = 0; o < p->chain.operands; o++)
         found += p->chain.operand[o].view.slot == slot;
     if (p->anchor == MFI_MATMUL)
         found += (p->u.matmul.a.slot == slot) + (p->u.matmul.b.slot == slot);
     else if (p->anchor == MFI_FFT)
         found += p->u.fft.in.slot == slot;
-    else if (p->anchor == MFI_FFT_PAIR)
-        found += uses(p->head, slot);
     else if (p->anchor == MFI_SOLVE)
         found += (p->u.solve.a.slot == slot) + (p->u.solve.b.slot == slot) + (p->u.solve.x.slot == slot) +
                  (p->u.solve.info.slot == slot);
@@ -39,70 +38,95 @@ static bool kinds_match(const mfi_fft *first, const mfi_fft *second)
            first->f64 == second->f64 && second->in_extent[0] == second->in_shape[0];
 }
 
+static bool suits(const mfi_problem *first, const mfi_problem *second)
+{
+    if (second->anchor != MFI_FFT || second->u.fft.naxes != 1)
+        return false;
+    if (first->anchor == MFI_MAP)
+        return first->nreduce == 0;
+    return (first->anchor == MFI_FFT || first->anchor == MFI_FFT_PAIR) && kinds_match(&first->u.fft, &second->u.fft);
+}
+
+/* What passes from one to the other has its compute type in memory too: no rounding is left out. */
+static bool exact(mf_dtype dtype, bool f64)
+{
+    return f64 ? dtype == MF_C128 || dtype == MF_F64 : dtype == MF_C64 || dtype == MF_F32;
+}
+
 static void split_strides(mfi_view *v, int d, int64_t inner)
 {
     memmove(v->strides + d + 1, v->strides + d, sizeof *v->strides * (size_t)(MF_MAX_DIMS - 1 - d));
     v->strides[d] *= inner;
 }
 
-/* Dim d of the problem as two, the second of length `inner`. */
-static bool split_dim(mfi_problem *p, int d, int64_t inner)
+static bool can_split_dim(const mfi_problem *p, int d)
 {
-    if (p->ndim == MF_MAX_DIMS)
+    if (p->ndim == MF_MAX_DIMS || (p->head && !can_split_dim(p->head, d)))
         return false;
+    for (int o = 0; o < p->chain.operands; o++)
+        if (p->chain.operand[o].extent[d] >= 0)
+            return false;
+    for (int i = 0; i < p->chain.count; i++)
+        if (p->chain.instr[i].kind == MFI_INDEX && p->chain.instr[i].axis == d)
+            return false;
+    return true;
+}
+
+/* Dim d of the problem, and of what makes its input, as two, the second of length `inner`. */
+static void split_dim(mfi_problem *p, int d, int64_t inner)
+{
     for (int o = 0; o < p->chain.operands; o++) {
         mfi_operand *operand = &p->chain.operand[o];
-        if (operand->extent[d] >= 0)
-            return false;
         split_strides(&operand->view, d, inner);
         memmove(operand->extent + d + 1, operand->extent + d, sizeof *operand->extent * (size_t)(MF_MAX_DIMS - 1 - d));
         operand->extent[d] = -1;
     }
-    for (int i = 0; i < p->chain.count; i++) {
-        if (p->chain.instr[i].kind == MFI_INDEX && p->chain.instr[i].axis == d)
-            return false;
-        p->chain.instr[i].axis =
-            (uint8_t)(p->chain.instr[i].axis + (p->chain.instr[i].kind == MFI_INDEX && p->chain.instr[i].axis > d));
-    }
-    split_strides(&p->u.fft.in, d, inner);
+    for (int i = 0; i < p->chain.count; i++)
+        if (p->chain.instr[i].kind == MFI_INDEX && p->chain.instr[i].axis > d)
+            p->chain.instr[i].axis++;
+    if (p->anchor != MFI_MAP)
+        split_strides(&p->u.fft.in, d, inner);
     memmove(p->shape + d + 1, p->shape + d, sizeof *p->shape * (size_t)(MF_MAX_DIMS - 1 - d));
     p->shape[d] /= inner;
     p->shape[d + 1] = inner;
     p->ndim++;
-    return true;
+    if (p->head)
+        split_dim(p->head, d, inner);
 }
 
-/* Give both the same batch dims, by splitting what one has merged and the other not. */
-static bool same_dims(mfi_problem *a, mfi_problem *b)
+/* Give both the same dims, up to those along the axis, by splitting what one has merged and the other not. `x`: the
+ * elements of `first` along the axis, which a map may have merged with the rest. */
+static bool same_dims(mfi_problem *first, mfi_problem *second, int64_t x)
 {
-    int i = a->ndim - 2, j = b->ndim - 2;
-    while (i >= 0 && j >= 0) {
-        int64_t x = a->shape[i], y = b->shape[j];
-        if (x > y && x % y == 0) {
-            if (!split_dim(a, i, y))
+    int i = first->ndim - 1, j = second->ndim - 1;
+    int64_t y = x;
+    for (;;) {
+        int64_t have = first->shape[i];
+        if (have > y && have % y == 0) {
+            if (!can_split_dim(first, i))
                 return false;
-            i++;
-        } else if (y > x && y % x == 0) {
-            if (!split_dim(b, j, x))
+            split_dim(first, i++, y);
+        } else if (y > have && y % have == 0 && j < second->ndim - 1) {
+            if (!can_split_dim(second, j))
                 return false;
-            j++;
-        } else if (x != y) {
+            split_dim(second, j++, have);
+        } else if (have != y) {
             return false;
         }
-        i--;
-        j--;
+        if (--i < 0 || --j < 0)
+            return i < 0 && j <= 0;
+        y = second->shape[j];
     }
-    return i < 0 && j < 0;
 }
 
 static bool passes_on(const mfi_problem *first, const mfi_problem *second)
 {
     const mfi_view *out = only_store(first), *in = &second->u.fft.in;
     int last = first->ndim - 1;
-    if (out->offset != in->offset || first->shape[last] != second->u.fft.in_shape[0])
+    if (out->offset != in->offset || first->ndim != second->ndim)
         return false;
     for (int d = 0; d <= last; d++) {
-        int64_t extent = d == last ? first->shape[last] : second->shape[d];
+        int64_t extent = d == last ? second->u.fft.in_extent[0] : second->shape[d];
         if (extent != 1 && (extent != first->shape[d] || out->strides[d] != in->strides[d]))
             return false;
     }
@@ -112,16 +136,28 @@ static bool passes_on(const mfi_problem *first, const mfi_problem *second)
 static bool candidates(const mfi_schedule *s, int index)
 {
     const mfi_problem *first = s->step[index], *second = s->step[index + 1];
-    if (first->anchor != MFI_FFT || second->anchor != MFI_FFT || !kinds_match(&first->u.fft, &second->u.fft))
+    if (!suits(first, second))
         return false;
     const mfi_view *store = only_store(first);
     int slot = second->u.fft.in.slot, others = 0;
-    if (!store || store->slot != slot || slot < s->inputs + s->outputs ||
-        store->dtype != (first->u.fft.f64 ? MF_C128 : MF_C64))
+    if (!store || store->slot != slot || slot < s->inputs + s->outputs || !exact(store->dtype, second->u.fft.f64))
         return false;
     for (int i = 0; i < s->steps; i++)
         others += uses(s->step[i], slot);
     return others == 2;
+}
+
+static mfi_problem *copy(const mfi_problem *p)
+{
+    mfi_problem *own = mfi_alloc(sizeof *own);
+    if (!own)
+        return NULL;
+    *own = *p;
+    if (p->head && !(own->head = copy(p->head))) {
+        mf_free(own);
+        return NULL;
+    }
+    return own;
 }
 
 mf_status mfi_pair(mfi_problem **out, const mfi_schedule *s, int index)
@@ -129,17 +165,15 @@ mf_status mfi_pair(mfi_problem **out, const mfi_schedule *s, int index)
     *out = NULL;
     if (index + 1 >= s->steps || !candidates(s, index))
         return MF_OK;
-    mfi_problem *pair = mfi_alloc(sizeof *pair), *head = mfi_alloc(sizeof *head);
+    mfi_problem *head = copy(s->step[index]), *pair = copy(s->step[index + 1]);
     if (!pair || !head) {
-        mf_free(pair);
-        mf_free(head);
+        mfi_problem_free(pair);
+        mfi_problem_free(head);
         return MFI_NO_MEMORY(sizeof *pair);
     }
-    *head = *s->step[index];
-    *pair = *s->step[index + 1];
-    if (!same_dims(head, pair) || !passes_on(head, pair)) {
-        mf_free(head);
-        mf_free(pair);
+    if (!same_dims(head, pair, pair->u.fft.in_extent[0]) || !passes_on(head, pair)) {
+        mfi_problem_free(head);
+        mfi_problem_free(pair);
         return MF_OK;
     }
     pair->anchor = MFI_FFT_PAIR;

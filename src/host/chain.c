@@ -71,7 +71,7 @@ static int64_t matrix_bytes(const mfi_view *v, const mfi_problem *p, int batch, 
 void mfi_problem_free(mfi_problem *p)
 {
     if (p)
-        mf_free(p->head);
+        mfi_problem_free(p->head);
     mf_free(p);
 }
 
@@ -206,7 +206,7 @@ void mfi_chain_text(const mfi_problem *p, mfi_text *out)
 {
     if (p->anchor == MFI_FFT_PAIR) {
         mfi_chain_text(p->head, out);
-        mfi_text_add(out, ", transformed: ");
+        mfi_text_add(out, "; of that: ");
     }
     for (int i = 0, stores = 0; i < p->chain.count; i++) {
         const mfi_instr *in = &p->chain.instr[i];
@@ -233,8 +233,8 @@ void mfi_problem_text(const mfi_problem *p, mfi_text *out)
         shape_text(p->shape, p->ndim, out);
         mfi_text_add(out, "x%lld", (long long)p->u.matmul.k);
     } else if (p->anchor == MFI_FFT || p->anchor == MFI_FFT_PAIR) {
-        if (p->anchor == MFI_FFT_PAIR)
-            mfi_text_add(out, "%s and ", kinds[p->head->u.fft.kind]);
+        for (const mfi_problem *h = p->head; h; h = h->head)
+            mfi_text_add(out, "%s, ", h->anchor == MFI_MAP ? "map" : kinds[h->u.fft.kind]);
         mfi_text_add(out, "%s %s n=", kinds[p->u.fft.kind], p->u.fft.f64 ? "f64" : "f32");
         shape_text(p->u.fft.n, p->u.fft.naxes, out);
         mfi_text_add(out, " over ");

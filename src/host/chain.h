@@ -62,7 +62,7 @@ typedef struct mfi_chain {
     mfi_operand operand[MFI_MAX_OPERANDS];
 } mfi_chain;
 
-/* a REDUCE is a MAP with nreduce > 0; an FFT_PAIR is two FFT steps of one axis, the first in `head` */
+/* a REDUCE is a MAP with nreduce > 0; an FFT_PAIR is an FFT step of one axis with the step that makes its input */
 typedef enum mfi_anchor { MFI_MAP, MFI_MATMUL, MFI_FFT, MFI_SOLVE, MFI_FFT_PAIR, MFI_ANCHOR_COUNT } mfi_anchor;
 
 /* D[batch, m, n] = chain(sum_k A[batch, m, k] B[batch, k, n]). The domain is batch dims, then m, n. Sum in `acc`. */
@@ -102,8 +102,8 @@ typedef struct mfi_solve {
 
 typedef struct mfi_problem {
     mfi_anchor anchor;
-    /* FFT_PAIR, else NULL: the FFT step, with as many dims, whose chain's only store is what u.fft.in reads. It belongs to
-     * whoever owns this problem; freed with mfi_problem_free. */
+    /* FFT_PAIR, else NULL: a map, or an FFT or FFT_PAIR of the same axis, with as many dims, whose chain's only store is what
+     * u.fft.in reads. Freed with its owner, by mfi_problem_free. */
     struct mfi_problem *head;
     int ndim, nreduce;
     int64_t shape[MF_MAX_DIMS];

@@ -150,8 +150,9 @@ static mf_status step_cost(double *cost_us, const mf_plan *plan, const mfi_probl
 }
 
 /* Make steps `index` and index + 1 one where that pays. */
-static mf_status pair_steps(mf_plan *plan, int index)
+static mf_status pair_steps(bool *joined, mf_plan *plan, int index)
 {
+    *joined = false;
     mfi_schedule *s = plan->schedule;
     mfi_problem *pair;
     offers together;
@@ -163,7 +164,8 @@ static mf_status pair_steps(mf_plan *plan, int index)
     mf_status status = step_cost(&first, plan, s->step[index]);
     if (status == MF_OK)
         status = step_cost(&second, plan, s->step[index + 1]);
-    if (status == MF_OK && cost(&together) < first + second)
+    *joined = status == MF_OK && cost(&together) < first + second;
+    if (*joined)
         mfi_schedule_join(s, index, pair);
     else
         mfi_problem_free(pair);
@@ -242,6 +244,18 @@ static void touch(mfi_schedule *s, const mfi_view *view, int step)
     b->last = step;
 }
 
+/* What is read for a transform's input; the head's store never reaches memory. */
+static void touch_head(mfi_schedule *s, const mfi_problem *head, int step)
+{
+    if (head->anchor == MFI_FFT)
+        touch(s, &head->u.fft.in, step);
+    else if (head->anchor == MFI_FFT_PAIR)
+        touch_head(s, head->head, step);
+    for (int i = 0; i < head->chain.count; i++)
+        if (head->chain.instr[i].kind == MFI_LOAD)
+            touch(s, &head->chain.operand[head->chain.instr[i].operand].view, step);
+}
+
 static void touch_step(mfi_schedule *s, const mfi_problem *p, int step)
 {
     for (int k = 0; k < p->chain.operands; k++)
@@ -252,11 +266,7 @@ static void touch_step(mfi_schedule *s, const mfi_problem *p, int step)
     } else if (p->anchor == MFI_FFT) {
         touch(s, &p->u.fft.in, step);
     } else if (p->anchor == MFI_FFT_PAIR) {
-        const mfi_problem *head = p->head;
-        touch(s, &head->u.fft.in, step);
-        for (int i = 0; i < head->chain.count; i++) /* its store never reaches memory */
-            if (head->chain.instr[i].kind == MFI_LOAD)
-                touch(s, &head->chain.operand[head->chain.instr[i].operand].view, step);
+        touch_head(s, p->head, step);
     } else if (p->anchor == MFI_SOLVE) {
         const mfi_view *views[] = {&p->u.solve.a, &p->u.solve.b, &p->u.solve.x, &p->u.solve.info};
         for (size_t k = 0; k < MFI_COUNT(views); k++)
@@ -398,8 +408,11 @@ static mf_status decide(mf_plan *plan, const mf_plan_options *o)
     MF_TRY(default_bindings(plan, o));
     MF_TRY(mfi_schedule_new(&plan->schedule, plan->graph, plan->binding, o->flags));
     bool fuse = !(o->flags & MF_PLAN_NO_FUSION);
-    for (int i = 0; i < plan->schedule->steps && fuse; i++)
-        MF_TRY(pair_steps(plan, i));
+    for (int i = 0; i < plan->schedule->steps && fuse;) {
+        bool joined; /* then it may join the next, too */
+        MF_TRY(pair_steps(&joined, plan, i));
+        i += !joined;
+    }
     for (int i = 0; i < plan->schedule->steps && fuse; i++)
         MF_TRY(cut_step(plan, i));
     for (int i = 0; i < plan->schedule->steps; i++) {

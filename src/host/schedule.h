@@ -78,8 +78,8 @@ mf_status mfi_lower(mfi_schedule *s, const mfi_partition *p, const mf_tensor *bi
 /* collapse.c: drop unit dims, merge dims that are contiguous for every operand. */
 void mfi_collapse(mfi_problem *p);
 
-/* pair.c: steps `index` and index + 1 as one FFT_PAIR, or NULL in *out where they are not two transforms of one axis, the second
- * of what the first alone computes, for nobody else. */
+/* pair.c: steps `index` and index + 1 as one FFT_PAIR, or NULL in *out: the second is no transform of one axis, or not of
+ * what the first computes for it alone. */
 mf_status mfi_pair(mfi_problem **out, const mfi_schedule *s, int index);
 /* Put the pair in the place of steps `index` and index + 1; or two steps in the place of the pair. */
 void mfi_schedule_join(mfi_schedule *s, int index, mfi_problem *pair);

@@ -113,7 +113,7 @@ static const char *run_emulated(const mfi_problem *p, const mfi_caps *caps, char
     mfi_source source;
     mfi_bid bid;
     char call[512];
-    const mfi_problem *first = p->head ? p->head : p;
+    mfi_fft_parts parts = mfi_fft_parts_of(p);
     cr_assert(mfi_fft_shape_choose(&shape, p, caps, &bid), "%s", bid.detail);
     cr_assert_eq(mfi_fft_words_fill(&w, p, &shape), MF_OK);
     cr_assert_eq(mfi_emit_fft(&source, p, &shape), MF_OK);
@@ -126,9 +126,12 @@ static const char *run_emulated(const mfi_problem *p, const mfi_caps *caps, char
     emulated_launcher launch = emulated_compile(source.text, call, number);
     cr_expect(launch, "does not compile:\n%s", source.text);
     mf_free(source.text);
-    w.words.word[w.in] = slot_address(slots, &first->u.fft.in);
-    if (p->head)
-        set_operands(w.words.word + w.middle, p->head, slots, last_slot);
+    if (parts.before)
+        set_operands(w.words.word + w.before, parts.before, slots, last_slot);
+    else
+        w.words.word[w.in] = slot_address(slots, parts.first ? &parts.first->u.fft.in : &p->u.fft.in);
+    if (parts.first)
+        set_operands(w.words.word + w.middle, parts.first, slots, last_slot);
     set_operands(w.words.word + w.last, p, slots, last_slot);
     return launch ? launch(w.words.word, (int)shape.blocks, shape.threads) : "no kernel";
 }
@@ -259,5 +262,36 @@ Test(emulated_fft, chains)
     with_chain(&s, MF_RFFT, 3, 63, 63, 3);
     with_chain(&s, MF_IRFFT, 3, 129, 256, 4);
     with_chain(&s, MF_IRFFT, 3, 20, 45, 5);
+    close_setting(&s);
+}
+
+/* A window before, a filter between, and a chain after. */
+static void windowed(setting *s, mf_fft_kind kind, int64_t batch, int64_t length, int64_t n, bool twice, int number)
+{
+    char what[64];
+    problem p = {0};
+    cr_assert_eq(mf_graph_new(&p.g), MF_OK);
+    mf_node x = input(&p, kind == MF_FFT ? MF_C64 : MF_F32, 2, batch, length, 0),
+            w = input(&p, MF_F32, 1, length, 0, 0);
+    mf_node y = transform(&p, kind, mf_graph_multiply(p.g, x, w), 1, n);
+    if (twice) {
+        mf_node h = input(&p, MF_C64, 1, kind == MF_FFT ? n : n / 2 + 1, 0, 0);
+        output(&p, transform(&p, kind == MF_FFT ? MF_IFFT : MF_IRFFT, mf_graph_multiply(p.g, y, h), 1, n));
+    } else {
+        output(&p, mf_graph_square(p.g, mf_graph_absolute(p.g, y)));
+    }
+    snprintf(what, sizeof what, "window, transform %d of %lld points", (int)kind, (long long)n);
+    check(s, &p, true, number, what);
+}
+
+Test(emulated_fft, windows)
+{
+    setting s;
+    if (!open_setting(&s))
+        cr_skip_test("there is no C++ compiler called c++");
+    windowed(&s, MF_FFT, 5, 256, 256, false, 0);
+    windowed(&s, MF_RFFT, 3, 400, 512, false, 1);
+    windowed(&s, MF_RFFT, 3, 100, 125, true, 2);
+    windowed(&s, MF_FFT, 3, 300, 512, true, 3);
     close_setting(&s);
 }

@@ -22,13 +22,21 @@ static double passes(const mfi_problem *p, const mfi_fft_shape *s)
     bool chirp = s->table > 4 * (int64_t)s->n * 2; /* Bluestein: two transforms of twice the length */
     bool power = (s->n & (s->n - 1)) == 0;
     double one = 1 + (pair - 1) / 2;
-    return (p->head ? pair : one) * (chirp ? 2.5 : power ? 1 : 1.2);
+    return (mfi_fft_parts_of(p).first ? pair : one) * (chirp ? 2.5 : power ? 1 : 1.2);
+}
+
+static bool chain_along_axis(const mfi_problem *p)
+{
+    for (int o = 0; o < p->chain.operands; o++)
+        if (mfi_operand_access(p, o) == MFI_ACCESS_STRIDED)
+            return false;
+    return true;
 }
 
 static bool along_axis(const mfi_problem *p)
 {
-    for (int o = 0; o < p->chain.operands; o++)
-        if (mfi_operand_access(p, o) == MFI_ACCESS_STRIDED)
+    for (const mfi_problem *part = p; part; part = part->head)
+        if (!chain_along_axis(part) || (part->anchor == MFI_FFT && part->u.fft.in.strides[part->ndim - 1] != 1))
             return false;
     return true;
 }
@@ -45,9 +53,7 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     MF_REFUSE_UNLESS(c->sm >= 80, WRONG_TARGET, "sm_80 or newer is needed, this is %s", c->arch);
     if (!mfi_fft_shape_choose(&s, p, c, bid))
         return false;
-    const mfi_problem *first = p->head ? p->head : p;
-    bool contiguous =
-        first->u.fft.in.strides[first->ndim - 1] == 1 && along_axis(p) && (!p->head || along_axis(p->head));
+    bool contiguous = along_axis(p);
     bid->bytes = mfi_problem_bytes(p);
     bid->launches = 1;
     bid->cost_us = (double)bid->bytes / (c->bytes_per_us * 0.95) * passes(p, &s) * (contiguous ? 1 : 4) + c->launch_us;
@@ -145,14 +151,18 @@ static void set_operands(uint64_t *words, const mfi_problem *p, const mfi_run *r
 static mf_status run(void *opaque, const mfi_run *r)
 {
     const state *s = opaque;
-    const mfi_problem *p = s->problem, *first = p->head ? p->head : p;
+    const mfi_problem *p = s->problem;
+    mfi_fft_parts parts = mfi_fft_parts_of(p);
     const mfi_words *w = &s->words.words;
     uint64_t words[MFI_MAX_WORDS];
     memcpy(words, w->word, (size_t)w->count * sizeof *words);
-    words[s->words.in] = address(r, &first->u.fft.in);
     words[s->words.table] = (uint64_t)(uintptr_t)s->table;
-    if (p->head)
-        set_operands(words + s->words.middle, p->head, r, true);
+    if (parts.before)
+        set_operands(words + s->words.before, parts.before, r, true);
+    else
+        words[s->words.in] = address(r, parts.first ? &parts.first->u.fft.in : &p->u.fft.in);
+    if (parts.first)
+        set_operands(words + s->words.middle, parts.first, r, true);
     set_operands(words + s->words.last, p, r, false);
     return mfi_jit_launch(s->module, r->context, (int)s->shape.blocks, s->shape.threads, s->shape.shared, words,
                           (size_t)w->count * sizeof *words, r->stream);
