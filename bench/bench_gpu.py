@@ -144,8 +144,14 @@ def ffts(points, lengths, squares):
         yield transform(f"c64 FFT2, {points // n**2} of {n}×{n}", mf.fft.fft2, torch.fft.fft2, "fft2", x, torch.empty_like(x))
 
 
-def filtered(points, n):
-    x, h = random(points // n, n, dtype=torch.complex64), random(n, dtype=torch.complex64)
+def copy_us(x, y):
+    """One pass: what reading the input and writing the result cost at least."""
+    return {"one copy": lambda i: y.copy_(x)}
+
+
+def filtered(points, n, channels=1):
+    shape = (points // n // channels, channels, n)
+    x, h = random(*shape, dtype=torch.complex64), random(channels, n, dtype=torch.complex64)
     y = torch.empty_like(x)
 
     def both(x, h):
@@ -154,10 +160,43 @@ def filtered(points, n):
     plan = mf.plan(both, x, h)
     plan.run(x, h, out=y)
     error = relative(y, torch.fft.ifft(torch.fft.fft(x) * h))
-    times = gpu_us({"mathfuse": lambda i: plan.run(x, h, out=y), "torch": lambda i: torch.fft.ifft(torch.fft.fft(x) * h)},
-                   rounds=15, warmup=3)  # fmt: skip
-    yield {"name": f"c64 FFT · filter · IFFT, {points // n} of {n}", "us": times, "error": error, "launches": plan.launches,
-           "against": "torch"}  # fmt: skip
+    times = gpu_us({"mathfuse": lambda i: plan.run(x, h, out=y), "torch": lambda i: torch.fft.ifft(torch.fft.fft(x) * h),
+                    **copy_us(x, y)}, rounds=9, warmup=2)  # fmt: skip
+    each = f", {channels} filters" if channels > 1 else ""
+    yield {"name": f"c64 FFT · filter · IFFT, {math.prod(shape[:2])} of {n}{each}", "us": times, "error": error,
+           "launches": plan.launches, "against": "torch", "baseline": ["torch"]}  # fmt: skip
+
+
+def real_filtered(points, n):
+    x, h = random(points // n, n, dtype=torch.float32), random(n // 2 + 1, dtype=torch.complex64)
+    y = torch.empty_like(x)
+
+    def both(x, h):
+        return mf.fft.irfft(mf.fft.rfft(x) * h)
+
+    plan = mf.plan(both, x, h)
+    plan.run(x, h, out=y)
+    error = relative(y, torch.fft.irfft(torch.fft.rfft(x) * h))
+    times = gpu_us({"mathfuse": lambda i: plan.run(x, h, out=y), "torch": lambda i: torch.fft.irfft(torch.fft.rfft(x) * h),
+                    **copy_us(x, y)}, rounds=9, warmup=2)  # fmt: skip
+    yield {"name": f"f32 RFFT · filter · IRFFT, {points // n} of {n}", "us": times, "error": error,
+           "launches": plan.launches, "against": "torch", "baseline": ["torch"]}  # fmt: skip
+
+
+def spectrum(points, n):
+    x, w = random(points // n, n, dtype=torch.float32), random(n, dtype=torch.float32)
+    y = torch.empty(points // n, n // 2 + 1, device="cuda")
+
+    def power(x, w):
+        return mf.abs(mf.fft.rfft(x * w)) ** 2
+
+    plan = mf.plan(power, x, w)
+    plan.run(x, w, out=y)
+    error = relative(y, torch.fft.rfft(x * w).abs() ** 2)
+    times = gpu_us({"mathfuse": lambda i: plan.run(x, w, out=y), "torch": lambda i: torch.fft.rfft(x * w).abs() ** 2},
+                   rounds=9, warmup=2)  # fmt: skip
+    yield {"name": f"f32 |RFFT(window · x)|², {points // n} of {n}", "us": times, "error": error,
+           "launches": plan.launches, "against": "torch", "baseline": ["torch"]}  # fmt: skip
 
 
 def call_cost():
@@ -197,7 +236,9 @@ def rows(smoke):
     else:
         parts = [matmul_gelu(direct, 16384, 1024, 1024), matmul_gelu(direct, 8192, 512, 512), chain(direct, 16384, 1024, 1024),
                  chain(direct, 8192, 512, 512), ffts(1 << 26, [64, 256, 1024, 4096, 16384, 65536], [512, 1024]),
-                 filtered(1 << 26, 1024), filtered(1 << 26, 4096)]  # fmt: skip
+                 *(filtered(1 << 26, n) for n in (64, 256, 1024, 4096, 8192, 16384, 768, 1280, 32768)),
+                 filtered(67_108_000, 1000), filtered(1013 << 16, 1013), filtered(1 << 26, 1024, 64),
+                 real_filtered(1 << 27, 1024), real_filtered(1 << 27, 4096), spectrum(1 << 27, 1024)]  # fmt: skip
     for part in [*parts, call_cost()]:
         yield from part
         torch.cuda.empty_cache()

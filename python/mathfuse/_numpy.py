@@ -324,7 +324,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
     for name in ("concatenate", "stack", "vstack", "hstack", "dstack", "block", "column_stack", "append"):
         table[getattr(np, name)] = _stack_refused
     for name in fft.__all__:
-        if not name.endswith("freq"):
+        if hasattr(np.fft, name) and not name.endswith("freq"):
             table[getattr(np.fft, name)] = _transform(getattr(fft, name))
     if hasattr(np, "astype"):
         table[np.astype] = _astype

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from mathfuse._functions import function
-from mathfuse._trace import Traced, apply, as_traced, cast, current, normalise_axis
+from mathfuse._trace import Traced, apply, as_traced, cast, current, normalise_axis, reshape
 from mathfuse._views import roll
-from mathfuse.errors import DtypeError, InvalidError
+from mathfuse.errors import DtypeError, InvalidError, ShapeError
 
 __all__ = [
     "fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn",
-    "fftfreq", "rfftfreq", "fftshift", "ifftshift",
+    "fftfreq", "rfftfreq", "fftshift", "ifftshift", "convolve", "correlate",
 ]  # fmt: skip
 
 _SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -226,6 +226,89 @@ def ifftshift(x: Any, axes: Any = None, *, out: Any = None, stream: Any = None) 
 def _shift_axes(x: Traced, axes: Any) -> tuple[int, ...]:
     items = range(x.ndim) if axes is None else axes if isinstance(axes, (tuple, list)) else (axes,)
     return tuple(normalise_axis(a, x.ndim) for a in items)
+
+
+# ---- convolution ----
+
+_MODES = ("full", "same", "valid", "wrap")
+
+
+def _fast_length(n: int) -> int:
+    """The least even number from n on without primes over 5."""
+    n += n % 2
+    while True:
+        rest = n
+        for p in (2, 3, 5):
+            while rest % p == 0:
+                rest //= p
+        if rest == 1:
+            return n
+        n += 2
+
+
+def _filter_axis(a: Traced, v: Traced, axis: Any, name: str) -> tuple[Traced, int]:
+    """v with the axis where a has it, and that axis counted from the end."""
+    at = normalise_axis(axis, a.ndim) - a.ndim
+    if v.ndim == 1:
+        v = reshape(v, (v.shape[0],) + (1,) * (-at - 1))
+    if v.ndim < -at:
+        raise ShapeError(f"{name}: v has the shape {v.shape}, which has no axis {at}; give it one axis, or those of a")
+    if a.shape[at] == 0 or v.shape[at] == 0:
+        raise ShapeError(
+            f"{name}: a and v have {a.shape[at]} and {v.shape[at]} elements along the axis; each needs at least one"
+        )
+    return v, at
+
+
+def _convolve(a: Traced, v: Traced, mode: Any, at: int, name: str) -> Traced:
+    if mode not in _MODES:
+        raise InvalidError(f"{name}: mode {mode!r} is not known; it is one of {', '.join(map(repr, _MODES))}")
+    m, k = a.shape[at], v.shape[at]
+    if mode == "wrap" and k > m:
+        raise ShapeError(f"{name}: v has {k} elements and a only {m}; with mode 'wrap' v has no more than a")
+    n = m if mode == "wrap" else _fast_length(m + k - 1)
+    real = not {a._dtype, v._dtype} & {"c64", "c128"}
+    there, back = ("rfft", "irfft") if real else ("fft", "ifft")
+    response = _node(there, v, (v.ndim + at,), (n,), "backward")
+    product = _node(there, a, (a.ndim + at,), (n,), "backward") * response
+    y = _node(back, product, (product.ndim + at,), (n,), "backward")
+    first, count = {
+        "wrap": (0, n),
+        "full": (0, m + k - 1),
+        "same": ((min(m, k) - 1) // 2, max(m, k)),
+        "valid": (min(m, k) - 1, abs(m - k) + 1),
+    }[mode]
+    if count == n:
+        return y
+    key = [slice(None)] * y.ndim
+    key[at] = slice(first, first + count)
+    return y[tuple(key)]
+
+
+@function
+def convolve(a: Any, v: Any, mode: str = "full", axis: int = -1, out: Any = None, *, stream: Any = None) -> Any:
+    """The convolution of a and v along `axis`, by FFT. v has one axis or broadcasts with a over the others.
+
+    `mode` as in numpy.convolve, for m and k elements along the axis: "full" gives m + k - 1, "same" max(m, k), "valid"
+    |m - k| + 1 where they overlap fully; "wrap" is the circular convolution, m long. Errors grow with the largest
+    product, as for any convolution by FFT. On a GPU the transform of a, the product and the inverse are one kernel while
+    the padded length fits a block."""
+    x, y = as_traced(a), as_traced(v)
+    y, at = _filter_axis(x, y, axis, "convolve")
+    return _convolve(x, y, mode, at, "convolve")
+
+
+@function
+def correlate(a: Any, v: Any, mode: str = "valid", axis: int = -1, out: Any = None, *, stream: Any = None) -> Any:
+    """The cross-correlation sum_n a[n + k] conj(v[n]) along `axis`, by FFT; see convolve. `mode` as in numpy.correlate."""
+    x, y = as_traced(a), as_traced(v)
+    y, at = _filter_axis(x, y, axis, "correlate")
+    if mode == "wrap":
+        raise InvalidError("correlate: mode 'wrap' is convolve's alone; correlate has 'full', 'same' and 'valid'")
+    key = [slice(None)] * y.ndim
+    key[at] = slice(None, None, -1)
+    y = y[tuple(key)]
+    return _convolve(x, _conjugate(y) if y._dtype in ("c64", "c128") else y, mode, at, "correlate")
 
 
 def fftfreq(n: int, d: float = 1.0, device: Any = None) -> Any:

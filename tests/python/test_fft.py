@@ -153,7 +153,7 @@ def test_arguments_are_checked():
 
 
 def test_namespace_is_numpys():
-    assert set(mf.fft.__all__) == set(np.fft.__all__)
+    assert set(mf.fft.__all__) - {"convolve", "correlate"} == set(np.fft.__all__)
 
 
 def test_filter_chain(rng):
@@ -161,3 +161,56 @@ def test_filter_chain(rng):
     chain = mf.fuse(lambda a, b: mf.relu(np.fft.irfft(np.fft.rfft(a) * np.fft.rfft(b))))
     want = np.maximum(np.fft.irfft(np.fft.rfft(wide(x)) * np.fft.rfft(wide(h))), 0)
     assert_close(chain(x, h), want, scale=20)
+
+
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("m, k", [(50, 7), (50, 8), (7, 50), (1, 1), (33, 33)])
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_convolve_and_correlate(mode, m, k, dtype, rng):
+    a, v = (rng.normal(size=n) + (1j * rng.normal(size=n) if dtype == np.complex128 else 0) for n in (m, k))
+    np.testing.assert_allclose(mf.fft.convolve(a, v, mode), np.convolve(a, v, mode), atol=1e-12)
+    np.testing.assert_allclose(mf.fft.correlate(a, v, mode), np.correlate(a, v, mode), atol=1e-12)
+
+
+def test_convolve_batches_and_axes(rng):
+    a, v = rng.normal(size=(3, 4, 60)), rng.normal(size=(4, 9))
+    want = np.stack([[np.convolve(a[i, j], v[j]) for j in range(4)] for i in range(3)])
+    np.testing.assert_allclose(mf.fft.convolve(a, v), want, atol=1e-12)
+    w = rng.normal(size=5)
+    want = np.apply_along_axis(np.convolve, 1, a, w, "same")
+    np.testing.assert_allclose(mf.fft.convolve(a, w, "same", axis=1), want, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [8, 15, 100])
+def test_circular_convolution(n, rng):
+    a, v = rng.normal(size=(2, n)), rng.normal(size=n // 2)
+    want = np.fft.ifft(np.fft.fft(a) * np.fft.fft(v, n)).real
+    np.testing.assert_allclose(mf.fft.convolve(a, v, "wrap"), want, atol=1e-12)
+
+
+def test_convolve_refusals():
+    with pytest.raises(mf.errors.InvalidError, match="'full', 'same', 'valid', 'wrap'"):
+        mf.fft.convolve(np.ones(3), np.ones(2), "circular")
+    with pytest.raises(mf.errors.ShapeError, match="at least one"):
+        mf.fft.convolve(np.ones(3), np.ones(0))
+    with pytest.raises(mf.errors.ShapeError, match="no axis -3"):
+        mf.fft.convolve(np.ones((3, 4, 5)), np.ones((2, 5)), axis=0)
+
+
+def test_filters_are_one_launch_on_a_gpu():
+    x, h, w = mf.spec((64, 4, 1024), "complex64"), mf.spec((4, 1024), "complex64"), mf.spec((1024,), "float32")
+
+    def filtered(x, h, w):
+        return np.fft.ifft(np.fft.fft(x * w) * h)
+
+    plan = mf.plan(filtered, x, h, w, target="sm_90a")
+    assert plan.launches == 1 and "generated_fft" in plan.explain()
+
+    def spectrum(x, w):
+        return np.abs(np.fft.rfft(x * w, n=2048)) ** 2
+
+    assert mf.plan(spectrum, mf.spec((100, 1024), "float32"), w, target="sm_80").launches == 1
+    convolved = mf.plan(
+        mf.fft.convolve, mf.spec((64, 4096), "float32"), mf.spec((101,), "float32"), mode="wrap", target="sm_90a"
+    )
+    assert convolved.launches == 2  # the filter's transform, and everything else

@@ -97,6 +97,45 @@ def test_fused_chain(lib, rng):
     assert layer(*on_gpu, out=out) is out
 
 
+@pytest.mark.parametrize("n", [16, 256, 1000, 1013, 1024, 4096, 8192, 16384])
+def test_filter_in_one_kernel(lib, n, rng):
+    x, h, w = normal(rng, (6, 3, n), np.complex64), normal(rng, (3, n), np.complex64), normal(rng, (n,))
+
+    def filtered(x, h, w):
+        return mf.fft.ifft(mf.fft.fft(x * w) * h)
+
+    plan = mf.plan(filtered, lib.put(x), lib.put(h), lib.put(w))
+    assert plan.launches == 1, plan.explain()
+    want = np.fft.ifft(np.fft.fft(x.astype(np.complex128) * w) * h)
+    assert_close(lib.get(plan.run(lib.put(x), lib.put(h), lib.put(w))), want, scale=50)
+
+
+@pytest.mark.parametrize("n", [64, 75, 600, 2048, 8192])
+def test_real_filter_in_one_kernel(lib, n, rng):
+    x, h, b = normal(rng, (37, n)), normal(rng, (n // 2 + 1,), np.complex64), normal(rng, (n,))
+
+    def filtered(x, h, b):
+        return mf.tanh(mf.fft.irfft(mf.fft.rfft(x) * h, n=n) + b)
+
+    plan = mf.plan(filtered, lib.put(x), lib.put(h), lib.put(b))
+    assert plan.launches == 1, plan.explain()
+    want = np.tanh(np.fft.irfft(np.fft.rfft(x.astype(float)) * h, n=n) + b)
+    assert_close(lib.get(plan.run(lib.put(x), lib.put(h), lib.put(b))), want, scale=100)
+
+
+@pytest.mark.parametrize("n, padded", [(400, 512), (1024, 1024), (63, 63)])
+def test_spectrum_in_one_kernel(lib, n, padded, rng):
+    x, w = normal(rng, (50, n)), normal(rng, (n,))
+
+    def spectrum(x, w):
+        return mf.abs(mf.fft.rfft(x * w, n=padded)) ** 2
+
+    plan = mf.plan(spectrum, lib.put(x), lib.put(w))
+    assert plan.launches == 1, plan.explain()
+    want = np.abs(np.fft.rfft(x.astype(float) * w, n=padded)) ** 2
+    assert_close(lib.get(plan.run(lib.put(x), lib.put(w))), want, scale=100)
+
+
 @pytest.mark.parametrize("n", [1, 7, 64, 100, 1009, 4096])
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft"])
 def test_fft(lib, name, n, rng):

@@ -16,10 +16,8 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
         double efficiency;
         const char *kernel;
     } how[MFI_ANCHOR_COUNT] = {
-        [MFI_MAP] = {0.7, "chain"},
-        [MFI_MATMUL] = {0.03, "loops"},
-        [MFI_FFT] = {0.2, "portable FFT"},
-        [MFI_SOLVE] = {0.03, "loops"},
+        [MFI_MAP] = {0.7, "chain"},    [MFI_MATMUL] = {0.03, "loops"}, [MFI_FFT] = {0.2, "portable FFT"},
+        [MFI_SOLVE] = {0.03, "loops"}, [MFI_FFT_PAIR] = {0, "none"},
     };
     MF_REFUSE_UNLESS(!c->cuda, WRONG_TARGET, "ref runs on the CPU, the target is %s", c->arch);
     MF_REFUSE_UNLESS(p->anchor != MFI_FFT_PAIR, NOT_ANCHOR, "one transform at a time");
