@@ -32,8 +32,16 @@ def compared(rows):
         against = row.get("baseline") or [n for n in row["us"] if n != "mathfuse"]
         best = min(against, key=row["us"].get)
         goal = f"{row['goal']:.2f}" if "goal" in row else ""
-        yield (f"| {row['name']} | {time_of(row['us']['mathfuse'])} | {time_of(row['us'][best])} ({best}) | {row['ratio']:.2f} "
+        name = row["name"].replace("|", "\\|")
+        yield (f"| {name} | {time_of(row['us']['mathfuse'])} | {time_of(row['us'][best])} ({best}) | {row['ratio']:.2f} "
                f"| {goal} | {row['error']:.0e} |")  # fmt: skip
+
+
+def notes(rows):
+    for row in rows:
+        if "note" in row:
+            yield ""
+            yield f"{row['name']}: {row['note']}."
 
 
 def costs(rows):
@@ -55,6 +63,7 @@ def figures():
         yield f"**{'GPU' if result['device'] == 'gpu' else 'CPU'}** — {place(result)}"
         yield ""
         yield from compared(result["rows"])
+        yield from notes(result["rows"])
         yield from costs(result["rows"])
         yield ""
 

@@ -186,41 +186,51 @@ template <class C, class A, class P> MF_DEVICE auto fft_value(const A &a, P &p, 
     return C::value(a, p, in);
 }
 
-// From memory as stored, or as the chain Before computes it; zeros where a signal has ended.
-template <class F, class S, class Before, int ND, class A, class P, class T, int E>
+// From memory as stored, or as the chain Before computes it; zeros where a signal has ended. UNIT: neighbours lie side by
+// side. FULL: no signal ends early.
+template <class F, class S, class Before, int ND, bool UNIT, bool FULL, class A, class P, class T, int E>
 MF_DEVICE void fft_read(const A &a, P p, cplx<T> (&x)[E])
 {
-    i64 offset = 0, stride = a.fft.in_stride[ND - 1], extent = a.fft.in_extent;
+    i64 offset = 0, stride = UNIT ? 1 : a.fft.in_stride[ND - 1], extent = a.fft.in_extent;
     MF_UNROLL
     for (int d = 0; d < ND - 1; d++)
         offset += (i64)p.c[d] * a.fft.in_stride[d];
     const S *signal = (const S *)a.fft.in + offset;
     F::read(x, [&](int k) {
         if constexpr (is_chain<Before>)
-            return k < extent ? fft_value<Before>(a.before, p, k) : decltype(fft_value<Before>(a.before, p, k)){};
+            return FULL || k < extent ? fft_value<Before>(a.before, p, k)
+                                      : decltype(fft_value<Before>(a.before, p, k)){};
         else
-            return k < extent ? fft_wide<T>(signal + k * stride) : decltype(fft_wide<T>(signal)){};
+            return FULL || k < extent ? fft_wide<T>(signal + k * stride) : decltype(fft_wide<T>(signal)){};
     });
+}
+
+// The signal of this thread, as a point; false: there is none left for it. Computed anew each time, as registers are what
+// transforms lack.
+template <class F, int ND, class A, class I> MF_DEVICE bool fft_place(const A &a, u32 block, point<I, ND> &p)
+{
+    asm volatile("" : "+r"(block));
+    i64 signal = (i64)block * F::ffts + F::signal();
+    if (signal >= a.fft.signals)
+        return false;
+    unravel<0, ND - 1, 1>(a.last, (I)signal, p);
+    return true;
 }
 
 // Signals of S or of what chain Before makes: transform F and chain Last; or transform F, chain Middle on each bin,
 // transform G, and chain Last.
-template <class F, class G, class S, class Before, class Middle, class Last, int ND, class A>
+template <class F, class G, class S, class Before, class Middle, class Last, int ND, bool UNIT, bool FULL, class A>
 MF_DEVICE void fft_chain(const A &a, u32 block, void *shared)
 {
     typedef typename F::real T;
     const cplx<T> *table = (const cplx<T> *)a.fft.table;
     cplx<T> x[F::elements] = {};
     typename Last::point p;
-    i64 signal = (i64)block * F::ffts + F::signal();
-    bool here = signal < a.fft.signals;
-    if (here) {
-        unravel<0, ND - 1, 1>(a.last, (typename Last::index)signal, p);
-        fft_read<F, S, Before, ND>(a, p, x);
-    }
+    if (fft_place<F, ND>(a, block, p))
+        fft_read<F, S, Before, ND, UNIT, FULL>(a, p, x);
     F::run(x, shared, table);
     if constexpr (is_chain<Middle>) {
-        if (here)
+        if (fft_place<F, ND>(a, block, p))
             F::each_bin(x, [&](int k, cplx<T> z) {
                 typename Middle::inputs in;
                 p.c[ND - 1] = k;
@@ -230,7 +240,7 @@ MF_DEVICE void fft_chain(const A &a, u32 block, void *shared)
             });
         G::run(x, shared, table);
     }
-    if (here)
+    if (fft_place<F, ND>(a, block, p))
         G::each_result(x, [&](int k, const auto *z) {
             p.c[ND - 1] = k;
             fft_finish<Last>(a.last, p, z, a.fft.scale[1]);

@@ -138,8 +138,9 @@ static void share_out(mfi_fft_shape *s, const mfi_problem *p)
     size_t words = (size_t)work + (size_t)work / (128 / word) + 16;
     s->shared = words * word * (size_t)s->ffts;
     s->table = 4 * (int64_t)work + n + 16;
-    /* A thread has its elements twice, and as much again for addresses and roots. */
-    int registers = 3 * s->elements * size / 4 + (is_power_of_2(work) ? 16 : 48), threads = (s->threads + 31) / 32 * 32;
+    /* Registers: the elements, and what butterflies, roots and addresses take without spilling. */
+    int held = s->elements * size / 4, threads = (s->threads + 31) / 32 * 32;
+    int registers = is_power_of_2(work) && !p->u.fft.f64 ? held + 48 : 3 * held + 48;
     s->resident = (int)mfi_max64(65536 / ((int64_t)mfi_min64(registers, 255) * threads), 1);
     s->resident = (int)mfi_min64(s->resident, 2048 / threads);
 }
@@ -224,10 +225,13 @@ static void types(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s)
 static void call(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s)
 {
     mfi_fft_parts parts = mfi_fft_parts_of(p);
-    mfi_text_add(out, "mf::fft_chain<first, second, %s, %s, %s, last_chain::chain<%d>, %d>(a, blockIdx.x, shared)",
-                 mfi_emit_storage(first_transform(p)->in.dtype),
-                 parts.before ? "first_chain::chain<1>" : "mf::no_chain",
-                 parts.first ? "middle_chain::chain<1>" : "mf::no_chain", s->last.vector, p->ndim);
+    const mfi_fft *first = first_transform(p);
+    bool unit = first->in.strides[p->ndim - 1] == 1, full = first->in_extent[0] == first->in_shape[0];
+    mfi_text_add(out,
+                 "mf::fft_chain<first, second, %s, %s, %s, last_chain::chain<%d>, %d, %s, %s>(a, blockIdx.x, shared)",
+                 mfi_emit_storage(first->in.dtype), parts.before ? "first_chain::chain<1>" : "mf::no_chain",
+                 parts.first ? "middle_chain::chain<1>" : "mf::no_chain", s->last.vector, p->ndim,
+                 unit ? "true" : "false", full ? "true" : "false");
 }
 
 mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shape *s)

@@ -433,8 +433,11 @@ struct block : method<is_smooth(N), T, N, DIR, C>::type {
     using base::elements;
     static constexpr int shared_bytes = base::exchanges ? base::signal_bytes * base::ffts : 0;
 
-    static MF_DEVICE int lane() { return (int)threadIdx.x % base::lanes; }
-    static MF_DEVICE int signal() { return (int)threadIdx.x / base::lanes; } // of the block's, this thread's
+    static MF_DEVICE int lane() { return base::ffts == 1 ? (int)threadIdx.x : (int)threadIdx.x % base::lanes; }
+    static MF_DEVICE int signal() // of the block's, this thread's
+    {
+        return base::ffts == 1 ? 0 : (int)threadIdx.x / base::lanes;
+    }
     static MF_DEVICE int index(int i) { return where::at(lane(), i); }       // of x[i]
     static MF_DEVICE bool valid(int i) { return where::valid(lane(), i); }   // false: x[i] is no element
 

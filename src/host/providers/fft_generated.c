@@ -21,7 +21,8 @@ static double passes(const mfi_problem *p, const mfi_fft_shape *s)
     double pair = s->n <= 1024 ? 1.1 : s->n <= 4096 ? 1.25 : s->n <= 8192 ? 1.65 : 1.9;
     bool chirp = s->table > 4 * (int64_t)s->n * 2; /* Bluestein: two transforms of twice the length */
     bool power = (s->n & (s->n - 1)) == 0;
-    double one = 1 + (pair - 1) / 2;
+    bool real = p->u.fft.kind == MF_RFFT || p->u.fft.kind == MF_IRFFT;
+    double one = (1 + (pair - 1) / 2) * (real ? 1.12 : 1);
     return (mfi_fft_parts_of(p).first ? pair : one) * (chirp ? 2.5 : power ? 1 : 1.2);
 }
 
@@ -89,24 +90,36 @@ static void destroy(void *opaque)
     mf_free(s);
 }
 
-static mf_status make(state *s, const mfi_caps *c, mfi_bid *bid)
+/* Bytes of a thread's local memory that are worth one more block on a multiprocessor. */
+enum { FEW_SPILLS = 32 };
+
+static mf_status compile(state *s)
 {
     mfi_source source;
+    mfi_module *module = NULL;
+    MF_TRY(mfi_emit_fft(&source, s->problem, &s->shape));
+    /* The transforms' products and sums may become one operation, and those of the chains with them. */
+    mf_status status = mfi_jit_compile(&module, s->context, source.name, source.text, true);
+    mf_free(source.text);
+    s->module = module;
+    return status;
+}
+
+static mf_status make(state *s, const mfi_caps *c, mfi_bid *bid)
+{
     mfi_bid unused;
     if (!mfi_fft_shape_choose(&s->shape, s->problem, c, &unused))
         return mfi_fail(MF_E_UNSUPPORTED, "%s", unused.detail);
     MF_TRY(mfi_fft_words_fill(&s->words, s->problem, &s->shape));
-    MF_TRY(mfi_emit_fft(&source, s->problem, &s->shape));
-    mfi_module *module = NULL;
-    /* The transforms' products and sums may become one operation; chains round what they write apart by functions of theirs. */
-    mf_status status = mfi_jit_compile(&module, s->context, source.name, source.text, true);
-    mf_free(source.text);
-    MF_TRY(status);
-    s->module = module;
-    snprintf(bid->kernel, sizeof bid->kernel, "%s", module->name);
+    MF_TRY(compile(s));
+    while (s->module->spills > FEW_SPILLS && s->shape.resident > 1) {
+        s->shape.resident--;
+        MF_TRY(compile(s));
+    }
+    snprintf(bid->kernel, sizeof bid->kernel, "%s", s->module->name);
     if (!c->present)
         return MF_OK;
-    MF_TRY(mfi_cuda_function_shared(module->function, s->shape.shared));
+    MF_TRY(mfi_cuda_function_shared(s->module->function, s->shape.shared));
     return fill_table(s);
 }
 
