@@ -52,6 +52,9 @@ MF_API mf_node mf_graph_constant(mf_graph *g, mf_dtype dtype, double re, double 
 /* A Python number: takes the dtype of what it meets, as NumPy does (NEP 50). */
 MF_API mf_node mf_graph_number(mf_graph *g, mf_weak_kind kind, double re, double im);
 
+/* 0, 1, …, n - 1 as i64. Costs no memory where it is computed with. */
+MF_API mf_node mf_graph_arange(mf_graph *g, int64_t n);
+
 /* Elementwise, with NumPy's broadcasting and promotion: mf_graph_add(g, x, y), mf_graph_gelu(g, x), … */
 #define MF_OP(ENUM, name, arity, rule, real, integer, complex, doc) MF_OP_DECLARE_##arity(name)
 #define MF_OP_DECLARE_1(name) MF_API mf_node mf_graph_##name(mf_graph *g, mf_node x);

@@ -25,21 +25,30 @@ from mathfuse._functions import (  # noqa: E402
     cast,
     clip,
     einsum,
-    layer_norm,
-    linear,
     matmul,
     max,
     mean,
     min,
     prod,
-    rms_norm,
-    softmax,
     std,
     sum,
     var,
     where,
 )
 from mathfuse._kernel import Kernel  # noqa: E402
+from mathfuse._layers import (  # noqa: E402
+    dropout,
+    geglu,
+    grouped_matmul,
+    layer_norm,
+    linear,
+    log_softmax,
+    mlp,
+    rms_norm,
+    scaled_matmul,
+    softmax,
+    swiglu,
+)
 from mathfuse._ltoir import Ltoir, get_ltoir  # noqa: E402
 from mathfuse._plan import Spec, fuse, plan, spec  # noqa: E402
 from mathfuse.errors import Error  # noqa: E402
@@ -67,7 +76,8 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Context", "Error", "Kernel", "Ltoir", "Plan", "Spec", "all", "any", "cast", "clip", "einsum", "errors", "fft", "fuse", "get_include",
-    "get_ltoir", "info", "layer_norm", "linalg", "linear", "matmul", "max", "mean", "min", "plan", "prod", "rms_norm", "softmax", "spec",
-    "std", "sum", "var", "where", *ELEMENTWISE,
+    "Context", "Error", "Kernel", "Ltoir", "Plan", "Spec", "all", "any", "cast", "clip", "dropout", "einsum", "errors", "fft",
+    "fuse", "geglu", "get_include", "get_ltoir", "grouped_matmul", "info", "layer_norm", "linalg", "linear", "log_softmax",
+    "matmul", "max", "mean", "min", "mlp", "plan", "prod", "rms_norm", "scaled_matmul", "softmax", "spec", "std", "sum", "swiglu",
+    "var", "where", *ELEMENTWISE,
 ]  # fmt: skip

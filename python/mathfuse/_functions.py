@@ -251,13 +251,6 @@ def matmul(
     return x if out_dtype is None else cast_traced(x, _interop.dtype_name(out_dtype))
 
 
-@function
-def linear(x: Any, weight: Any, bias: Any = None, *, activation: Any = None, out: Any = None, stream: Any = None) -> Any:
-    """activation(x @ weight + bias); weight is (in, out)."""
-    y = product(x, weight)
-    return activate(y if bias is None else add_bias(y, bias, -1), activation)
-
-
 def dot_product(a: Traced, b: Traced) -> Traced:
     """numpy.dot for operands of at most two dimensions, where it is matmul or multiply."""
     if a.ndim == 0 or b.ndim == 0:
@@ -265,44 +258,6 @@ def dot_product(a: Traced, b: Traced) -> Traced:
     if b.ndim > 2:
         raise InvalidError("dot of an array of more than two dimensions cannot be traced; use matmul or einsum")
     return product(a, b)
-
-
-# ---- normalisations ----
-
-
-@function
-def softmax(x: Any, axis: Any = -1, *, out: Any = None, stream: Any = None) -> Any:
-    """exp(x) / sum(exp(x)) over `axis`, without overflow."""
-    x = as_traced(x)
-    e = apply("exp", x - reduce("max", x, axis, True))
-    return e / reduce("sum", e, axis, True)
-
-
-@function
-def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-6, axis: Any = -1, out: Any = None, stream: Any = None) -> Any:
-    """x / sqrt(mean(x * x) + eps) * weight, over `axis`."""
-    x = as_traced(x)
-    y = x * apply("rsqrt", reduce("mean", apply("square", x), axis, True) + eps)
-    return y if weight is None else y * weight
-
-
-@function
-def layer_norm(
-    x: Any,
-    weight: Any = None,
-    bias: Any = None,
-    *,
-    eps: float = 1e-5,
-    axis: Any = -1,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
-    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias, over `axis`."""
-    x = as_traced(x)
-    d = x - reduce("mean", x, axis, True)
-    y = d * apply("rsqrt", reduce("mean", apply("square", d), axis, True) + eps)
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
 
 
 @function

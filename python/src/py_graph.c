@@ -73,6 +73,19 @@ static PyObject *graph_number(METHOD_ARGS)
     return node_result(self, defining, mf_graph_number(GRAPH(self), (mf_weak_kind)kind, re, im));
 }
 
+static PyObject *graph_arange(METHOD_ARGS)
+{
+    mfpy_ints shape;
+    const mfpy_param params[] = {{.name = "shape", .kind = 'n', .out = &shape}, {0}};
+    if (mfpy_parse("arange", args, nargs, kwnames, params) < 0)
+        return NULL;
+    if (shape.count != 1) {
+        PyErr_SetString(PyExc_ValueError, "an arange has one dimension");
+        return NULL;
+    }
+    return node_result(self, defining, mf_graph_arange(GRAPH(self), shape.values[0]));
+}
+
 static PyObject *graph_op(METHOD_ARGS)
 {
     if (nargs < 1 || nargs > 4 || kwnames || !PyUnicode_Check(args[0])) {
@@ -390,6 +403,7 @@ static PyMethodDef graph_methods[] = {
     METHOD(input, "dtype, shape"),
     METHOD(constant, "dtype, re, im=0.0"),
     METHOD(number, "kind, re, im=0.0"),
+    METHOD(arange, "shape"),
     METHOD(op, "name, /, *nodes"),
     METHOD(cast, "x, dtype, saturate=False"),
     METHOD(reduce, "op, x, axes=None, keepdims=False"),

@@ -34,8 +34,38 @@ static void drop(int64_t *array, int d)
     array[MF_MAX_DIMS - 1] = 0;
 }
 
+/* The position along dim d is 0 where it has length 1; those of later dims move up. */
+static void remove_index(mfi_chain *chain, int d)
+{
+    for (int i = 0; i < chain->count; i++) {
+        mfi_instr *in = &chain->instr[i];
+        if (in->kind == MFI_INDEX && in->axis == d)
+            in->kind = MFI_CONST;
+        else if (in->kind == MFI_INDEX && in->axis > d)
+            in->axis--;
+    }
+}
+
+static bool indexed(const mfi_chain *chain, int d)
+{
+    for (int i = 0; i < chain->count; i++)
+        if (chain->instr[i].kind == MFI_INDEX && chain->instr[i].axis == d)
+            return true;
+    return false;
+}
+
+static void swap_index(mfi_chain *chain, int d)
+{
+    for (int i = 0; i < chain->count; i++) {
+        mfi_instr *in = &chain->instr[i];
+        if (in->kind == MFI_INDEX && (in->axis == d || in->axis == d + 1))
+            in->axis = (uint8_t)(2 * d + 1 - in->axis);
+    }
+}
+
 static void remove_dim(mfi_problem *p, const views *v, int d)
 {
+    remove_index(&p->chain, d);
     for (int i = 0; i < v->count; i++)
         drop(v->view[i]->strides, d);
     for (int i = 0; i < p->chain.operands; i++) {
@@ -57,6 +87,8 @@ static void swap(int64_t *array, int d)
 
 static bool mergeable(const mfi_problem *p, const views *v, int d)
 {
+    if (indexed(&p->chain, d) || indexed(&p->chain, d + 1))
+        return false;
     for (int i = 0; i < v->count; i++)
         if (v->view[i]->slot >= 0 && v->view[i]->strides[d] != v->view[i]->strides[d + 1] * p->shape[d + 1])
             return false;
@@ -95,6 +127,7 @@ static void sort_section(mfi_problem *p, const views *v, const mfi_view *lead, i
             for (int i = 0; i < p->chain.operands; i++)
                 swap(p->chain.operand[i].extent, d);
             swap(p->shape, d);
+            swap_index(&p->chain, d);
         }
 }
 
@@ -110,7 +143,8 @@ static const mfi_view *first_operand(const mfi_problem *p, mfi_instr_kind kind)
 static void fold_batch(mfi_problem *p, const views *v)
 {
     mfi_matmul *mm = &p->u.matmul;
-    if (p->ndim != 3 || mm->b.strides[0] != 0 || mm->a.strides[0] != mm->m * mm->a.strides[1])
+    if (p->ndim != 3 || mm->b.strides[0] != 0 || mm->a.strides[0] != mm->m * mm->a.strides[1] ||
+        indexed(&p->chain, 0) || indexed(&p->chain, 1))
         return;
     for (int i = 0; i < p->chain.operands; i++)
         if (p->chain.operand[i].view.strides[0] != mm->m * p->chain.operand[i].view.strides[1])

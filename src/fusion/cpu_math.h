@@ -245,6 +245,24 @@ M_BOTH(double, f64, )
 
 /* ---- integers ---- */
 
+/* Words 0 and 1 of Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, 2011) at the counter
+ * {x, x >> 32, 0, 0} under the key {y, y >> 32}. */
+M_INLINE uint64_t m_philox_words(uint64_t x, uint64_t y)
+{
+    const uint64_t low = 0xffffffffu;
+    uint64_t c0 = x & low, c1 = x >> 32, c2 = 0, c3 = 0, k0 = y & low, k1 = y >> 32;
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = c0 * 0xd2511f53u, b = c2 * 0xcd9e8d57u;
+        c0 = (b >> 32) ^ c1 ^ k0;
+        c2 = (a >> 32) ^ c3 ^ k1;
+        c1 = b & low;
+        c3 = a & low;
+        k0 = (k0 + 0x9e3779b9u) & low;
+        k1 = (k1 + 0xbb67ae85u) & low;
+    }
+    return c0 | c1 << 32;
+}
+
 #define M_INTEGER(T, U, suffix)                                                                                        \
     M_INLINE T m_iadd_##suffix(T x, T y)                                                                               \
     {                                                                                                                  \
@@ -287,6 +305,10 @@ M_BOTH(double, f64, )
         for (; y; y >>= 1, base *= base)                                                                               \
             result *= y & 1 ? base : 1;                                                                                \
         return (T)result;                                                                                              \
+    }                                                                                                                  \
+    M_INLINE T m_philox_##suffix(T x, T y)                                                                             \
+    {                                                                                                                  \
+        return (T)m_philox_words((U)x, (U)y);                                                                          \
     }
 M_INTEGER(int32_t, uint32_t, i32)
 M_INTEGER(int64_t, uint64_t, i64)
@@ -428,6 +450,7 @@ M_COMPLEX(double, double _Complex, c128, f64, , __builtin_complex)
 #define m_ifloordiv(x, y) M_I(ifloordiv, x)(x, y)
 #define m_iremainder(x, y) M_I(iremainder, x)(x, y)
 #define m_ipow(x, y) M_I(ipow, x)(x, y)
+#define m_philox(x, y) M_I(philox, x)(x, y)
 #define m_creal(x) M_C(creal, x)(x)
 #define m_cimag(x) M_C(cimag, x)(x)
 #define m_conj(x) M_C(conj, x)(x)

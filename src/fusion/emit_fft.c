@@ -110,7 +110,7 @@ static bool chain_fits(const mfi_problem *p)
 {
     for (int i = 0; i < p->chain.count; i++) {
         const mfi_instr *in = &p->chain.instr[i];
-        if (in->kind == MFI_REDUCE || in->level ||
+        if (in->kind == MFI_REDUCE || in->kind == MFI_INDEX || in->level ||
             (in->kind == MFI_APPLY && in->op != MF_OP_WHERE && !mfi_op_defined((mf_op)in->op, (mfi_ctype)in->from)))
             return false;
     }

@@ -216,6 +216,11 @@ static int16_t operand(lowering *l, const mfi_node *n, int i, const int8_t *axes
     int src = n->src[i], base = mfi_view_base(l->g, src);
     if (l->g->node[base].kind == MFI_N_CONST)
         return emit_constant(l, &l->g->node[base], want);
+    if (l->g->node[base].kind == MFI_N_ARANGE) {
+        int16_t v = mfi_lower_arange(&l->problem->chain, l->g, src, axes + n->ndim - l->g->node[src].ndim, level);
+        l->failed |= v < 0;
+        return v < 0 ? 0 : v;
+    }
     int inside = group_base(l, src);
     if (inside >= 0)
         return l->value[inside];

@@ -9,6 +9,11 @@ int mfi_view_base(const mf_graph *g, int node)
     return node;
 }
 
+bool mfi_node_has_no_memory(const mfi_node *node)
+{
+    return node->kind == MFI_N_CONST || node->kind == MFI_N_ARANGE;
+}
+
 bool mfi_node_exact(const mfi_node *node)
 {
     if (node->kind == MFI_N_INPUT || node->kind == MFI_N_CAST || node->kind == MFI_N_CONST)
@@ -169,7 +174,7 @@ static mf_status visit(pass *p, int old)
         node.src[i] = p->id[node.src[i]];
     bool anchor = node.kind == MFI_N_MATMUL || node.kind == MFI_N_FFT || node.kind == MFI_N_SOLVE;
     for (int i = 0; anchor && i < node.sources; i++) /* a number spread over a matrix has no memory yet */
-        if (p->g->node[mfi_view_base(p->g, node.src[i])].kind == MFI_N_CONST)
+        if (mfi_node_has_no_memory(&p->g->node[mfi_view_base(p->g, node.src[i])]))
             node.src[i] = copy_of(p, node.src[i]);
     mf_node added = mfi_graph_add(p->g, &node);
     MF_TRY(mf_graph_error(p->g));
@@ -231,7 +236,8 @@ static mf_status finish_outputs(pass *p)
             again |= p->g->output[e] == id;
         if (kind == MFI_N_VIEW)
             base = stored_through(p, id);
-        if (kind == MFI_N_INPUT || kind == MFI_N_CONST || (kind == MFI_N_VIEW && base < 0) || (solver && again))
+        if (kind == MFI_N_INPUT || mfi_node_has_no_memory(&p->g->node[id]) || (kind == MFI_N_VIEW && base < 0) ||
+            (solver && again))
             id = copy_of(p, id);
         p->g->stored_as[o] = id;
         MF_TRY(mf_graph_output(p->g, (mf_node){base < 0 ? id : base}));

@@ -291,7 +291,7 @@ static int load_count(const pass *s, int group, const mfi_node *n)
     for (int i = 0; i < g->nodes; i++)
         for (int j = 0; j < s->g->node[g->node[i]].sources; j++) {
             int base = mfi_view_base(s->g, s->g->node[g->node[i]].src[j]);
-            loads += s->p->value[base].group != group && s->g->node[base].kind != MFI_N_CONST;
+            loads += s->p->value[base].group != group && !mfi_node_has_no_memory(&s->g->node[base]);
         }
     return loads + 2;
 }

@@ -123,6 +123,14 @@ mf_node mf_graph_number(mf_graph *g, mf_weak_kind kind, double re, double im)
     return mfi_graph_add(g, &node);
 }
 
+mf_node mf_graph_arange(mf_graph *g, int64_t n)
+{
+    if (n < 0)
+        return mfi_graph_latch(g, mfi_fail(MF_E_SHAPE, "arange: %lld elements; pass 0 or more", (long long)n));
+    mfi_node node = {.kind = MFI_N_ARANGE, .dtype = MF_I64, .ndim = 1, .shape = {n}};
+    return mfi_graph_add(g, &node);
+}
+
 mf_status mf_graph_output(mf_graph *g, mf_node x)
 {
     if (!mfi_graph_get(g, x, "output"))

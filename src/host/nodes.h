@@ -9,6 +9,7 @@
 typedef enum mfi_node_kind {
     MFI_N_INPUT,
     MFI_N_CONST,
+    MFI_N_ARANGE,
     MFI_N_APPLY,
     MFI_N_CAST,
     MFI_N_REDUCE,

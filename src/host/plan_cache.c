@@ -65,6 +65,8 @@ static void feed_node(XXH3_state_t *h, const mfi_node *n)
         feed(h, &n->u.constant.im, sizeof(double));
         feed_int(h, n->u.constant.weak);
         break;
+    case MFI_N_ARANGE:
+        break;
     case MFI_N_APPLY:
         feed_int(h, n->u.op);
         feed_int(h, n->operand_dtype);

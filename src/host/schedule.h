@@ -34,11 +34,15 @@ mf_status mfi_schedule_insert(mfi_schedule *s, int index, mfi_problem *p);
 /* normalise.c: a copy without dead nodes, in which every output and every anchor operand is a computed node, an input
  * or a view with strides, and roundings of MF_PLAN_MATCH_UNFUSED are casts. */
 mf_status mfi_normalise(mf_graph **out, const mf_graph *g, const mf_tensor *bindings, int flags);
+/* Values are made where they are used: a constant, an arange. */
+bool mfi_node_has_no_memory(const mfi_node *node);
 /* The node below a chain of views. */
 int mfi_view_base(const mf_graph *g, int node);
 /* Strides and offset of `node`, a chain of views over its base laid out with `strides`; false if a reshape needs a
  * copy. */
 bool mfi_view_resolve(const mf_graph *g, int node, const int64_t *base_strides, int64_t *offset, int64_t *strides);
+/* lower_arange.c: a view of an arange whose axes are `axes` of the problem; the value, or -1 if the chain is full. */
+int16_t mfi_lower_arange(mfi_chain *c, const mf_graph *g, int node, const int8_t *axes, int level);
 bool mfi_view_is_unit(const mf_graph *g, int node); /* a view that only adds, drops or expands axes of length 1 */
 
 /* partition.c: node → group. */

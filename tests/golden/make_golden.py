@@ -309,6 +309,17 @@ def integer_ops(size):
             return wrap(pow(x, y, 1 << size))
         return {1: 1, -1: 1 if y % 2 == 0 else -1}.get(x, 0)
 
+    def philox(x, y):
+        """Philox4x32-10 by its definition: word 0, and word 1 above it for 64 bits."""
+        mask = 0xFFFFFFFF
+        c = [x & mask, (x >> 32) & mask if size == 64 else 0, 0, 0]
+        k = [y & mask, (y >> 32) & mask if size == 64 else 0]
+        for _ in range(10):
+            first, second = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57
+            c = [(second >> 32) ^ c[1] ^ k[0], second & mask, (first >> 32) ^ c[3] ^ k[1], first & mask]
+            k = [(k[0] + 0x9E3779B9) & mask, (k[1] + 0xBB67AE85) & mask]
+        return c[0] | c[1] << 32
+
     one = {
         "negative": lambda x: -x,
         "absolute": abs,
@@ -341,6 +352,7 @@ def integer_ops(size):
         "bitwise_and": lambda x, y: x & y,
         "bitwise_or": lambda x, y: x | y,
         "bitwise_xor": lambda x, y: x ^ y,
+        "philox": philox,
     }
     two.update(RELATIONS)
     three = {"fma": lambda x, y, z: x * y + z, "clip": lambda x, y, z: min(max(x, y), z), "where": TERNARY["where"]}

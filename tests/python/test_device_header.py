@@ -40,6 +40,14 @@ CASES = {
     "short rows": (lambda x: mf.sum(x, axis=-1), [(100, 7)], ["float32"], "float32"),
     "columns": (lambda x: mf.sum(x, axis=0), [(100, 64)], ["float32"], "float32"),
     "matmul": (lambda x, y: mf.gelu(x @ y), [(70, 40), (40, 90)], ["float32", "float32"], "float32"),
+    "dropout": (lambda x: mf.dropout(x.T, 0.3, seed=7, offset=100), [(41, 30)], ["float32"], "float32"),
+    "dropout in rows": (lambda x: mf.softmax(mf.dropout(x, 0.3, seed=7)), [(10, 1000)], ["float32"], "float32"),
+    "dropout after matmul": (
+        lambda x, y: mf.dropout(x @ y, 0.3, seed=7),
+        [(70, 40), (40, 90)],
+        ["float32", "float32"],
+        "float32",
+    ),
     "complex": (lambda x, y: x @ y, [(20, 17), (17, 9)], ["complex64", "complex64"], "complex64"),
 }
 CTYPES = {"float32": "float", "complex64": "mf::c64"}

@@ -30,7 +30,7 @@ DOMAIN = {
     "reciprocal": (0.5, 2), "divide": (0.5, 2), "floor_divide": (1, 9), "remainder": (1, 9), "tan": (-1.2, 1.2),
 }  # fmt: skip
 OPS = {name: arity for name, arity, _ in _core.ops()}
-REAL = [name for name in OPS if not name.startswith("bitwise") and name not in ("where", "clip")]
+REAL = [name for name in OPS if not name.startswith("bitwise") and name not in ("where", "clip", "philox")]
 STEPS = {"floor_divide", "remainder", "floor", "ceil", "trunc", "rint", "sign"}  # jump where the argument rounds
 
 

@@ -294,6 +294,24 @@ template <class T> MF_DEVICE T m_iremainder(T x, T y)
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
+// Words 0 and 1 of Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, 2011) at the counter
+// {x, x >> 32, 0, 0} under the key {y, y >> 32}; for 32-bit T word 0.
+template <class T> MF_DEVICE T m_philox(T x, T y)
+{
+    u64 counter = (u64)(unsigned_t<T>)x, key = (u64)(unsigned_t<T>)y;
+    u32 c0 = (u32)counter, c1 = (u32)(counter >> 32), c2 = 0, c3 = 0, k0 = (u32)key, k1 = (u32)(key >> 32);
+    for (int round = 0; round < 10; round++) {
+        u64 a = (u64)c0 * 0xd2511f53u, b = (u64)c2 * 0xcd9e8d57u;
+        c0 = (u32)(b >> 32) ^ c1 ^ k0;
+        c2 = (u32)(a >> 32) ^ c3 ^ k1;
+        c1 = (u32)b;
+        c3 = (u32)a;
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+    return (T)((u64)c0 | (u64)c1 << 32);
+}
+
 // A negative power is 0, except of 1 and -1.
 template <class T> MF_DEVICE T m_ipow(T x, T y)
 {
