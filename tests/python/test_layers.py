@@ -283,6 +283,36 @@ def test_dropout_edges(rng):
 
 
 @pytest.mark.gpu
+def test_gpu_products_use_the_library_whole(rng):
+    """fp8's scales, and gelu with the value before it, are one call of cuBLASLt."""
+    torch = pytest.importorskip("torch")
+    a, b = (values(rng, s, np.float32) for s in ((64, 96), (32, 96)))
+    bias = torch.from_numpy(values(rng, (32,), np.float32)).to("cuda", torch.bfloat16)
+    narrow = [torch.from_numpy(v).cuda().to(torch.float8_e4m3fn) for v in (a, b)]
+    scales = [torch.tensor(v, device="cuda") for v in (0.5, 0.125)]
+
+    def scaled(a, b, sa, sb, bias):
+        return mf.scaled_matmul(a, b.T, sa, sb, bias, activation="gelu")
+
+    def kept(a, b, bias):
+        z = a @ b.T + bias
+        return mf.gelu(z), z
+
+    shift = bias.float().cpu().numpy().astype(float)
+    wide_fp8 = [v.float().cpu().numpy().astype(float) for v in narrow]
+    want = ACTIVATIONS["gelu"](wide_fp8[0] @ wide_fp8[1].T / 16 + shift)
+    assert "cublasLtMatmul GELU_BIAS, scaled" in mf.plan(scaled, *narrow, *scales, bias).explain()
+    got = mf.fuse(scaled)(*narrow, *scales, bias).float().cpu().numpy()
+    assert_close(got, want, tolerance=1.6e-2)
+    half = [torch.from_numpy(v).to("cuda", torch.bfloat16) for v in (a, b)]
+    assert "cublasLtMatmul GELU_AUX_BIAS" in mf.plan(kept, *half, bias).explain()
+    y, z = (v.float().cpu().numpy() for v in mf.fuse(kept)(*half, bias))
+    product = half[0].double().cpu().numpy() @ half[1].double().cpu().numpy().T + shift
+    assert_close(z, product, tolerance=1.6e-2)
+    assert_close(y, ACTIVATIONS["gelu"](product), tolerance=1.6e-2)
+
+
+@pytest.mark.gpu
 def test_gpu_dropout_has_the_same_bits(rng):
     torch = pytest.importorskip("torch")
     x, w = values(rng, (129, 70), np.float32), values(rng, (70, 65), np.float32)

@@ -338,6 +338,59 @@ Test(cuda_query, matmul_fp8)
     expect(&q, MFI_R_DTYPE, "an fp8 result");
 }
 
+/* act(acc + bias) and the sum before it, both stored */
+static mfi_problem kept(mf_op activation, int64_t rows)
+{
+    mfi_problem p = matmul(MF_BF16);
+    int16_t sum = apply(&p, MF_OP_ADD, acc(&p), load(&p, MF_BF16, 0, 0, 1));
+    store(&p, MF_BF16, 0, rows, 1, sum);
+    store(&p, MF_BF16, 0, N, 1, apply(&p, activation, sum, -1));
+    return p;
+}
+
+Test(cuda_query, matmul_value_before_gelu)
+{
+    if (!built())
+        cr_skip_test("built without CUDA");
+    mfi_problem p = kept(MF_OP_GELU, N);
+    expect_kernel(&p, "cublasLtMatmul GELU_AUX_BIAS");
+    p = kept(MF_OP_RELU, N);
+    expect(&p, MFI_R_NO_EPILOGUE, "the value before relu");
+    p = kept(MF_OP_GELU, N + 4);
+    expect(&p, MFI_R_ALIGNMENT, "rows that are no multiple of 8 elements");
+    p = kept(MF_OP_GELU, N);
+    p.chain.operand[1].view.dtype = MF_F32;
+    expect(&p, MFI_R_DTYPE, "an f32 value before a bf16 result");
+    p.chain.instr[3].a = 0; /* the product without the bias */
+    expect(&p, MFI_R_NO_EPILOGUE, "another value than the one before gelu");
+}
+
+Test(cuda_query, matmul_scales_in_memory)
+{
+    if (!built())
+        cr_skip_test("built without CUDA");
+    for (int count = 1; count <= 3; count++) {
+        mfi_problem p = matmul(MF_E4M3);
+        p.u.matmul.b.strides[0] = 1;
+        p.u.matmul.b.strides[1] = K;
+        int16_t value = acc(&p);
+        for (int i = 0; i < count; i++)
+            value = apply(&p, MF_OP_MULTIPLY, value, load(&p, MF_F32, 0, 0, 0));
+        value = apply(&p, MF_OP_ADD, value, load(&p, MF_BF16, 0, 0, 1));
+        store(&p, MF_BF16, 0, N, 1, value);
+        if (count == 3)
+            expect(&p, MFI_R_NO_EPILOGUE, "three scales");
+        else
+            expect_kernel(&p, "cublasLtMatmul BIAS, scaled");
+        mfi_problem q = p;
+        q.chain.operand[0].view.alignment = 4;
+        expect(&q, count == 3 ? MFI_R_NO_EPILOGUE : MFI_R_ALIGNMENT, "a scale at 4 bytes");
+        q = p;
+        q.u.matmul.a.dtype = q.u.matmul.b.dtype = MF_BF16;
+        expect(&q, MFI_R_NO_EPILOGUE, "scales of bf16 operands");
+    }
+}
+
 Test(cuda_query, matmul_layouts)
 {
     if (!built())

@@ -5,7 +5,7 @@ extern const mfi_provider mfi_provider_cublaslt, mfi_provider_ref;
 static const mfi_provider *provider;
 
 typedef enum layout { ROWS, COLUMNS, PADDED, EVERY_OTHER, BACKWARDS, LAYOUTS } layout;
-enum { PLAIN, SCALED, BIAS, GELU, GELU_BIAS, RESIDUAL, EVERYTHING, RELU };
+enum { PLAIN, SCALED, BIAS, GELU, GELU_BIAS, RESIDUAL, EVERYTHING, RELU, AUX, SCALES };
 
 typedef struct matmul_case {
     mf_dtype in, out;
@@ -51,10 +51,13 @@ static mfi_problem matmul_problem(const matmul_case *c, slot *slots, int *count)
     mm->b = (mfi_view){.slot = 1, .dtype = c->in, .alignment = 16};
     make(&slots[0], c->in, lay_out(&mm->a, c->a, c->batch, c->m, c->k));
     make(&slots[1], c->in, lay_out(&mm->b, c->b, c->batch, c->k, c->n));
-    make(&slots[2], c->out, c->n);
-    make(&slots[3], c->out, c->batch * c->m * c->n);
+    bool scaled = c->epilogue == SCALES; /* by two values in memory, in place of the bias and the residual */
+    make(&slots[2], scaled ? MF_F32 : c->out, scaled ? 1 : c->n);
+    make(&slots[3], scaled ? MF_F32 : c->out, scaled ? 1 : c->batch * c->m * c->n);
     make(&slots[4], c->out, c->batch * c->m * c->n);
     *count = 5;
+    if (c->epilogue == AUX)
+        make(&slots[(*count)++], c->out, c->batch * c->m * c->n);
     if (c->shared_b)
         mm->b.strides[0] = 0;
     const int64_t full[] = {c->m * c->n, c->n, 1}, vector[] = {0, 0, 1};
@@ -64,15 +67,21 @@ static mfi_problem matmul_problem(const matmul_case *c, slot *slots, int *count)
         p.chain.instr[s].re = 0.5;
         value = append(&p, MFI_APPLY, t, MF_OP_MULTIPLY, value, s);
     }
+    for (int i = 2; e == SCALES && i < 4; i++) {
+        int s = operand(&p, MFI_LOAD, t, i, MF_F32, (int64_t[]){0, 0, 0}, -1);
+        value = append(&p, MFI_APPLY, t, MF_OP_MULTIPLY, value, s);
+    }
     if (e == RESIDUAL || e == EVERYTHING) {
         int r = operand(&p, MFI_LOAD, t, 3, c->out, full, -1);
         value = append(&p, MFI_APPLY, t, MF_OP_ADD, value, r);
     }
-    if (e == BIAS || e == GELU_BIAS || e == EVERYTHING || e == RELU) {
+    if (e == BIAS || e == GELU_BIAS || e == EVERYTHING || e == RELU || e == AUX) {
         int b = operand(&p, MFI_LOAD, t, 2, c->out, vector, -1);
         value = append(&p, MFI_APPLY, t, MF_OP_ADD, value, b);
     }
-    if (e == GELU || e == GELU_BIAS || e == EVERYTHING)
+    if (e == AUX)
+        operand(&p, MFI_STORE, t, 5, c->out, full, value);
+    if (e == GELU || e == GELU_BIAS || e == EVERYTHING || e == AUX)
         value = append(&p, MFI_APPLY, t, MF_OP_GELU, value, -1);
     if (e == RELU)
         value = append(&p, MFI_APPLY, t, MF_OP_RELU, value, -1);
@@ -97,15 +106,19 @@ static void check_matmul(const matmul_case *c, const mfi_problem *p, const slot 
         }
         sum *= e == SCALED || e == EVERYTHING ? 0.5 : 1;
         sum += e == RESIDUAL || e == EVERYTHING ? get(&slots[3], i) : 0;
-        sum += e == BIAS || e == GELU_BIAS || e == EVERYTHING || e == RELU ? get(&slots[2], column) : 0;
-        if (e == GELU || e == GELU_BIAS || e == EVERYTHING)
+        sum += e == BIAS || e == GELU_BIAS || e == EVERYTHING || e == RELU || e == AUX ? get(&slots[2], column) : 0;
+        sum *= e == SCALES ? get(&slots[2], 0) * get(&slots[3], 0) : 1;
+        double aux = e == AUX ? cabs(get(&slots[5], i) - sum) / (size + 1) : 0;
+        worst = aux > worst || aux != aux ? aux : worst;
+        if (e == GELU || e == GELU_BIAS || e == EVERYTHING || e == AUX)
             sum = gelu(creal(sum));
         if (e == RELU)
             sum = fmax(creal(sum), 0);
         double error = cabs(get(&slots[4], i) - sum) / (size + 1);
         worst = error > worst || error != error ? error : worst;
     }
-    bool approximate = c->epilogue == GELU || c->epilogue == GELU_BIAS || c->epilogue == EVERYTHING;
+    bool approximate =
+        c->epilogue == GELU || c->epilogue == GELU_BIAS || c->epilogue == EVERYTHING || c->epilogue == AUX;
     double allowed = approximate ? fmax(c->tolerance, 6e-6) : c->tolerance; /* its tanh is an approximation */
     cr_expect(worst <= allowed, "%s: error %.3g, allowed %.3g", what, worst, allowed);
 }
@@ -149,7 +162,14 @@ static void matmuls(void)
                                   single ? PLAIN : BIAS, false, types[t].tolerance});
     }
     for (int b = ROWS; b <= COLUMNS; b++) /* fp8: k contiguous in b, or made so */
-        matmul(&(matmul_case){MF_E4M3, MF_BF16, 1, 64, 32, 96, ROWS, (layout)b, GELU_BIAS, false, 8e-3});
+        for (int e = 0; e < 2; e++)
+            matmul(
+                &(matmul_case){MF_E4M3, MF_BF16, 1, 64, 32, 96, ROWS, (layout)b, e ? SCALES : GELU_BIAS, false, 8e-3});
+    static const int64_t kept[][4] = {{1, 48, 72, 40}, {1, 256, 512, 128}, {3, 32, 64, 48}};
+    for (size_t i = 0; i < MFI_COUNT(kept); i++) /* gelu and the value before it */
+        for (int t = 0; t < 2; t++)
+            matmul(&(matmul_case){types[t].in, types[t].out, kept[i][0], kept[i][1], kept[i][2], kept[i][3], ROWS, ROWS,
+                                  AUX, false, types[t].tolerance});
 }
 
 /* Row 5 of a has a NaN: row 5 of the result, and nothing else, must be NaN. */

@@ -7,7 +7,7 @@
 #define WORKSPACE_HOPPER ((size_t)64 << 20)
 #define WORKSPACE ((size_t)32 << 20)
 
-enum { MAX_BATCH = 65535, MAX_CALLS = 4096 };
+enum { MAX_BATCH = 65535, MAX_CALLS = 4096, MATRICES = 5 };
 
 static int64_t element(const mfi_view *v)
 {
@@ -140,6 +140,10 @@ static bool place_all(mfi_lt_spec *s, const mfi_problem *p, bool row_major, mfi_
     if (c &&
         !place(&s->c, c, s->rows, s->columns, c->strides[outer], c->strides[inner], false, "the added matrix", bid))
         return false;
+    const mfi_view *aux = s->epilogue.aux >= 0 ? &p->chain.operand[s->epilogue.aux].view : NULL;
+    if (aux && !place(&s->aux, aux, s->rows, s->columns, aux->strides[outer], aux->strides[inner], false,
+                      "the value before gelu", bid))
+        return false;
     if (!place_operand(s, p, 0, l, outer, inner, bid) || !place_operand(s, p, 1, r, inner, outer, bid))
         return false;
     s->packed_bytes = s->copy[0].bytes + s->copy[1].bytes;
@@ -150,14 +154,14 @@ static bool place_all(mfi_lt_spec *s, const mfi_problem *p, bool row_major, mfi_
 
 static mfi_lt_matrix *matrices(mfi_lt_spec *s, int i)
 {
-    mfi_lt_matrix *all[] = {&s->left, &s->right, &s->d, s->c.view ? &s->c : NULL};
+    mfi_lt_matrix *all[MATRICES] = {&s->left, &s->right, &s->d, s->c.view ? &s->c : NULL, s->aux.view ? &s->aux : NULL};
     return all[i];
 }
 
 /* Can batch dims `at` and those inside it, `count` matrices so far, be one strided batch? */
 static bool joins(mfi_lt_spec *s, const int64_t *shape, int at, int inside)
 {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < MATRICES; i++) {
         const mfi_lt_matrix *x = matrices(s, i);
         if (!x)
             continue;
@@ -181,7 +185,7 @@ static bool batches(mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
         if (s->batch * p->shape[d] > MAX_BATCH || !joins(s, p->shape, d, inside))
             break;
         if (s->batch == 1)
-            for (int i = 0; i < 4; i++)
+            for (int i = 0; i < MATRICES; i++)
                 if (matrices(s, i))
                     matrices(s, i)->batch_stride = matrices(s, i)->view->strides[d];
         s->batch *= p->shape[d];
@@ -191,7 +195,7 @@ static bool batches(mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
         if (p->shape[d] == 1)
             continue;
         s->loop_shape[s->loops] = p->shape[d];
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < MATRICES; i++)
             if (matrices(s, i))
                 matrices(s, i)->loop_stride[s->loops] = matrices(s, i)->view->strides[d];
         s->loops++;
@@ -246,6 +250,35 @@ static bool vectors(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
     return true;
 }
 
+/* The value before gelu: the library takes it in D's type, with a leading dimension and batch stride in eights. Where
+ * batch dims are looped over, each call would need a descriptor of its own. */
+static bool aux_rules(const mfi_lt_spec *s, mfi_bid *bid)
+{
+    mf_dtype type = s->d.view->dtype;
+    MF_REFUSE_UNLESS(s->aux.view->dtype == type && (type == MF_F16 || type == MF_BF16) && !s->fp8, DTYPE,
+                     "the value before gelu is %s and the result %s; both are to be f16 or bf16, from such operands",
+                     mf_dtype_name(s->aux.view->dtype), mf_dtype_name(type));
+    MF_REFUSE_UNLESS(s->aux.ld % 8 == 0 && s->aux.batch_stride % 8 == 0 && s->aux.alignment >= 16, ALIGNMENT,
+                     "the value before gelu has rows or batches that are no multiple of 8 elements");
+    MF_REFUSE_UNLESS(s->calls == 1, LAYOUT, "the batch would need %lld calls", (long long)s->calls);
+    return true;
+}
+
+/* Values in memory that scale the product are fp8's operand scales. cuBLAS 13.1 and older wants their addresses aligned
+ * to 16 bytes. */
+static bool scale_rules(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
+{
+    for (int i = 0; i < 2 && s->epilogue.scale[i] >= 0; i++) {
+        const mfi_view *v = &p->chain.operand[s->epilogue.scale[i]].view;
+        MF_REFUSE_UNLESS(s->fp8, NO_EPILOGUE,
+                         "the product is multiplied by a value in memory, which cuBLASLt does for fp8 operands only");
+        MF_REFUSE_UNLESS(v->dtype == MF_F32, DTYPE, "a scale of %s; fp8 takes f32", mf_dtype_name(v->dtype));
+        MF_REFUSE_UNLESS(v->alignment >= 16, ALIGNMENT, "a scale is aligned to %d bytes; cuBLASLt needs 16",
+                         v->alignment);
+    }
+    return true;
+}
+
 /* ---- known bugs, by the version that runs; a fix is entered once it is known ---- */
 
 /* RELU gives 0 for NaN in some of the library's kernels. Where that was measured, cublaslt_run.c picks among the
@@ -253,7 +286,7 @@ static bool vectors(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
 static bool relu_keeps_nan(mfi_lt_spec *s, const mfi_caps *c)
 {
     bool aligned = true;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < MATRICES; i++)
         if (matrices(s, i))
             aligned = aligned && matrices(s, i)->ld * element(matrices(s, i)->view) % 16 == 0 &&
                       matrices(s, i)->alignment >= 16;
@@ -278,11 +311,13 @@ static bool describe(mfi_lt_spec *s, const mfi_problem *p, const mfi_caps *c, bo
     s->d.view = &p->chain.operand[s->epilogue.store].view;
     if (!types(s, p, c, bid) || !place_all(s, p, row_major, bid) || !vectors(s, p, bid) || !batches(s, p, bid))
         return false;
-    static const char *const names[] = {"the first operand", "the second operand", "the result", "the added matrix"};
-    for (int i = 0; i < 4; i++)
+    static const char *const names[] = {"the first operand", "the second operand", "the result", "the added matrix",
+                                        "the value before gelu"};
+    for (int i = 0; i < MATRICES; i++)
         if (matrices(s, i) && !alignment(matrices(s, i), names[i], bid))
             return false;
-    return (!s->fp8 || fp8_rules(s, bid)) && known_bugs(s, c, bid);
+    return (!s->fp8 || fp8_rules(s, bid)) && (!s->aux.view || aux_rules(s, bid)) && scale_rules(s, p, bid) &&
+           known_bugs(s, c, bid);
 }
 
 bool mfi_lt_describe(mfi_lt_spec *out, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
@@ -317,8 +352,8 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     bid->bytes += 2 * (int64_t)s.packed_bytes;
     bid->cost_us += 2 * (double)s.packed_bytes / c->bytes_per_us;
     bid->workspace = s.packed_bytes + mfi_lt_workspace_limit(c);
-    snprintf(bid->kernel, sizeof bid->kernel, "cublasLtMatmul %s%s%s", mfi_lt_epilogue_name(&s.epilogue),
-             s.c.view ? " + C" : "",
+    snprintf(bid->kernel, sizeof bid->kernel, "cublasLtMatmul %s%s%s%s", mfi_lt_epilogue_name(&s.epilogue),
+             s.c.view ? " + C" : "", s.epilogue.scale[0] >= 0 ? ", scaled" : "",
              copies == 2 ? ", copies"
              : copies    ? ", copy"
                          : "");

@@ -4,12 +4,13 @@
 
 #include "cuda_pass.h"
 
-/* The chain as alpha * acc + beta * residual + bias, then an activation. Operands are indices into the chain; -1: none.
- */
+/* The chain as alpha * scale[0] * scale[1] * acc + beta * residual + bias, then an activation. `aux` takes the value
+ * before the activation. Operands are indices into the chain; -1: none. */
 typedef enum mfi_lt_activation { MFI_LT_NONE, MFI_LT_RELU, MFI_LT_GELU } mfi_lt_activation;
 typedef struct mfi_lt_epilogue {
     double alpha[2], beta[2];
-    int residual, bias, store;
+    int residual, bias, store, aux;
+    int scale[2];      /* single values in memory */
     bool bias_along_m; /* else along n */
     mfi_lt_activation activation;
 } mfi_lt_epilogue;
@@ -36,7 +37,7 @@ typedef struct mfi_lt_copy {
 /* D is computed as it lies: row-major D as the column-major D^T = B^T A^T. left x right gives d. */
 typedef struct mfi_lt_spec {
     mfi_lt_epilogue epilogue;
-    mfi_lt_matrix left, right, c, d; /* c.view NULL: no residual */
+    mfi_lt_matrix left, right, c, d, aux; /* c.view, aux.view NULL: none */
     int64_t rows, columns, inner;
     int64_t batch; /* strided batch of one call */
     int loops;     /* outer batch dims, one call per element */

@@ -7,12 +7,14 @@
 #include <math.h>
 
 /* Kinds of operands, by the domain dims they vary along. */
-enum { IS_TILE = 1, IS_ALONG_N = 2, IS_ALONG_M = 4 };
+enum { IS_TILE = 1, IS_ALONG_N = 2, IS_ALONG_M = 4, IS_SINGLE = 8 };
 
-/* alpha * acc + beta * residual + gamma * bias + constant, then the activation. */
+/* alpha * scales * acc + beta * residual + gamma * bias + constant, then the activation. Without the accumulator:
+ * scales * constant. */
 typedef struct form {
     double complex alpha, beta, gamma, constant;
     int residual, bias;
+    int scales, scale[2];
     mfi_lt_activation activation;
 } form;
 
@@ -48,6 +50,8 @@ static int operand_kinds(const mfi_problem *p, const mfi_operand *o)
         kinds |= IS_ALONG_N;
     if (outer && !along_n && (along_m || p->shape[m] == 1))
         kinds |= IS_ALONG_M;
+    if (outer && !along_m && !along_n)
+        kinds |= IS_SINGLE;
     return kinds;
 }
 
@@ -59,6 +63,12 @@ static bool load(match *m, const mfi_instr *in, form *out)
     if (kinds & (m->row_major ? IS_ALONG_N : IS_ALONG_M)) {
         out->bias = in->operand;
         out->gamma = 1;
+        return true;
+    }
+    if (!(kinds & IS_TILE) && (kinds & IS_SINGLE)) {
+        out->scales = 1;
+        out->scale[0] = in->operand;
+        out->constant = 1;
         return true;
     }
     MF_REFUSE_UNLESS(kinds & IS_TILE, NO_EPILOGUE,
@@ -90,6 +100,9 @@ static bool add(match *m, const form *x, const form *y, double sign, form *out)
     mfi_bid *bid = m->bid;
     form a = *x, b = *y;
     MF_REFUSE_UNLESS(!a.activation && !b.activation, NO_EPILOGUE, "something is added after the activation");
+    bool single = (a.scales && a.alpha == 0) || (b.scales && b.alpha == 0), twice = a.alpha != 0 && b.alpha != 0;
+    MF_REFUSE_UNLESS(!single, NO_EPILOGUE, "a single value in memory is added");
+    MF_REFUSE_UNLESS(!twice || (!a.scales && !b.scales), NO_EPILOGUE, "two products with different scales are added");
     if (a.bias >= 0 && b.bias >= 0 && a.bias != b.bias && !as_residual(m, &b))
         (void)as_residual(m, &a);
     MF_REFUSE_UNLESS(a.bias < 0 || b.bias < 0 || a.bias == b.bias, NO_EPILOGUE,
@@ -101,13 +114,30 @@ static bool add(match *m, const form *x, const form *y, double sign, form *out)
                   .gamma = a.gamma + sign * b.gamma,
                   .constant = a.constant + sign * b.constant,
                   .residual = a.residual >= 0 ? a.residual : b.residual,
-                  .bias = a.bias >= 0 ? a.bias : b.bias};
+                  .bias = a.bias >= 0 ? a.bias : b.bias,
+                  .scales = a.scales + b.scales};
+    memcpy(out->scale, a.scales ? a.scale : b.scale, sizeof out->scale);
     return true;
 }
 
 static bool is_constant(const form *f)
 {
     return f->alpha == 0 && f->residual < 0 && f->bias < 0 && !f->activation;
+}
+
+/* A value in memory can scale the product, before anything is added, or another such value. */
+static bool scale(match *m, const form *x, const form *y, form *out)
+{
+    mfi_bid *bid = m->bid;
+    MF_REFUSE_UNLESS(y->residual < 0 && y->bias < 0 && (y->alpha == 0 || y->constant == 0), NO_EPILOGUE,
+                     "a sum is multiplied by a value in memory; cuBLASLt scales the product alone");
+    MF_REFUSE_UNLESS(x->scales + y->scales <= 2, NO_EPILOGUE, "three scales in memory; cuBLASLt has two");
+    *out = *y;
+    out->alpha *= x->constant;
+    out->constant *= x->constant;
+    for (int i = 0; i < x->scales; i++)
+        out->scale[out->scales++] = x->scale[i];
+    return true;
 }
 
 static bool multiply(match *m, const form *x, const form *y, form *out)
@@ -117,6 +147,8 @@ static bool multiply(match *m, const form *x, const form *y, form *out)
     MF_REFUSE_UNLESS(is_constant(scalar), NO_EPILOGUE,
                      "two values are multiplied; cuBLASLt multiplies by constants only");
     MF_REFUSE_UNLESS(!other->activation, NO_EPILOGUE, "the activation's result is scaled");
+    if (scalar->scales)
+        return scale(m, scalar, other, out);
     *out = *other;
     out->alpha *= scalar->constant;
     out->beta *= scalar->constant;
@@ -131,8 +163,8 @@ static bool divide(match *m, const form *x, const form *y, form *out)
     mfi_bid *bid = m->bid;
     int exponent;
     double c = creal(y->constant);
-    MF_REFUSE_UNLESS(is_constant(y) && cimag(y->constant) == 0 && fabs(frexp(c, &exponent)) == 0.5, NO_EPILOGUE,
-                     "a division, by something other than a power of two");
+    MF_REFUSE_UNLESS(is_constant(y) && !y->scales && cimag(y->constant) == 0 && fabs(frexp(c, &exponent)) == 0.5,
+                     NO_EPILOGUE, "a division, by something other than a power of two");
     form reciprocal = *y;
     reciprocal.constant = 1 / c;
     return multiply(m, x, &reciprocal, out);
@@ -190,7 +222,8 @@ static bool cast(match *m, int i, form *out)
     return true;
 }
 
-static bool evaluate(match *m, int i, int *store)
+/* `stores`: the instructions, in order. */
+static bool evaluate(match *m, int i, int *stores, int *count)
 {
     mfi_bid *bid = m->bid;
     const mfi_instr *in = &m->p->chain.instr[i];
@@ -211,9 +244,9 @@ static bool evaluate(match *m, int i, int *store)
     case MFI_APPLY:
         return apply(m, in, out);
     case MFI_STORE:
-        MF_REFUSE_UNLESS(*store < 0, NO_EPILOGUE, "the chain stores more than one result");
+        MF_REFUSE_UNLESS(*count < 2, NO_EPILOGUE, "the chain stores more than two results");
         MF_REFUSE_UNLESS(!in->saturate, NO_EPILOGUE, "a saturating store");
-        *store = i;
+        stores[(*count)++] = i;
         return true;
     default:
         return mfi_refuse(bid, MFI_R_NO_EPILOGUE, "an index or a reduction in the chain");
@@ -229,7 +262,28 @@ static bool coefficient(double complex z, bool single, bool complex_type)
     return !single || (largest <= FLT_MAX && largest >= FLT_MIN);
 }
 
-static bool accept(match *m, int store, mfi_lt_epilogue *out)
+/* Of two stores one has to be the GELU of the other; it comes first afterwards. */
+static bool order_stores(match *m, int *stores)
+{
+    mfi_bid *bid = m->bid;
+    const mfi_instr *instr = m->p->chain.instr;
+    if (!m->value[instr[stores[0]].a].activation) {
+        int last = stores[0];
+        stores[0] = stores[1];
+        stores[1] = last;
+    }
+    form f = m->value[instr[stores[0]].a];
+    const form *before = &m->value[instr[stores[1]].a];
+    MF_REFUSE_UNLESS(f.activation == MFI_LT_GELU, NO_EPILOGUE,
+                     "the chain stores two results; cuBLASLt keeps a second one for gelu only, the value before it");
+    bool same = f.alpha == before->alpha && f.beta == before->beta && f.gamma == before->gamma &&
+                f.constant == before->constant && f.residual == before->residual && f.bias == before->bias &&
+                f.scales == before->scales && !before->activation;
+    MF_REFUSE_UNLESS(same, NO_EPILOGUE, "the second result is not the value before gelu");
+    return true;
+}
+
+static bool accept(match *m, int store, int aux, mfi_lt_epilogue *out)
 {
     mfi_bid *bid = m->bid;
     const mfi_instr *in = &m->p->chain.instr[store];
@@ -248,6 +302,8 @@ static bool accept(match *m, int store, mfi_lt_epilogue *out)
                              .residual = f->residual,
                              .bias = f->bias,
                              .store = in->operand,
+                             .aux = aux < 0 ? -1 : m->p->chain.instr[aux].operand,
+                             .scale = {f->scales > 0 ? f->scale[0] : -1, f->scales > 1 ? f->scale[1] : -1},
                              .bias_along_m = !m->row_major,
                              .activation = f->activation};
     return true;
@@ -256,16 +312,18 @@ static bool accept(match *m, int store, mfi_lt_epilogue *out)
 bool mfi_lt_match(mfi_lt_epilogue *out, const mfi_problem *p, bool row_major, mfi_bid *bid)
 {
     match m = {.p = p, .row_major = row_major, .bid = bid};
-    int store = -1;
+    int stores[2] = {-1, -1}, count = 0;
     for (int i = 0; i < p->chain.count; i++)
-        if (!evaluate(&m, i, &store))
+        if (!evaluate(&m, i, stores, &count))
             return false;
-    MF_REFUSE_UNLESS(store >= 0, NO_EPILOGUE, "the chain stores nothing");
-    return accept(&m, store, out);
+    MF_REFUSE_UNLESS(count > 0, NO_EPILOGUE, "the chain stores nothing");
+    return (count < 2 || order_stores(&m, stores)) && accept(&m, stores[0], stores[1], out);
 }
 
 const char *mfi_lt_epilogue_name(const mfi_lt_epilogue *e)
 {
     static const char *const names[3][2] = {{"DEFAULT", "BIAS"}, {"RELU", "RELU_BIAS"}, {"GELU", "GELU_BIAS"}};
+    if (e->aux >= 0)
+        return e->bias >= 0 ? "GELU_AUX_BIAS" : "GELU_AUX";
     return names[e->activation][e->bias >= 0];
 }

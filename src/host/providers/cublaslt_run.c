@@ -35,15 +35,15 @@ typedef struct library {
 typedef struct state {
     mfi_lt_spec spec;
     library *lt;
-    mfi_pass *copies[2];  /* NULL: none */
-    const mfi_view *bias; /* NULL: none */
+    mfi_pass *copies[2];             /* NULL: none */
+    const mfi_view *bias, *scale[2]; /* NULL: none */
     cublasComputeType_t compute;
     cudaDataType_t scale_type;
     union {
         float f[2];
         double d[2];
     } alpha, beta;
-    cublasLtMatmulDescOpaque_t desc; /* complete but for the bias pointer */
+    cublasLtMatmulDescOpaque_t desc; /* complete but for the addresses in it */
     cublasLtMatrixLayoutOpaque_t left, right, c, d;
     cublasLtMatmulHeuristicResult_t algorithm[CANDIDATES]; /* usable ones, best first; [0] runs */
     int algorithms;
@@ -146,8 +146,35 @@ static mf_status describe_layout(const library *lt, cublasLtMatrixLayoutOpaque_t
                  "setting the batch stride");
 }
 
-/* Everything of the operation descriptor, with `bias` as the address of the bias. */
-static mf_status describe_operation(const state *s, cublasLtMatmulDescOpaque_t *out, const void *bias)
+/* Addresses that are part of the operation descriptor; NULL: none. */
+typedef struct addresses {
+    const void *bias, *aux, *scale[2];
+} addresses;
+
+static cublasStatus_t set_addresses(const state *s, cublasLtMatmulDescOpaque_t *out, const addresses *at)
+{
+    const library *lt = s->lt;
+    const mfi_lt_matrix *aux = &s->spec.aux;
+    const struct {
+        cublasLtMatmulDescAttributes_t what;
+        const void *value;
+        bool wanted;
+    } settings[] = {
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, at->bias},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &at->aux, at->aux},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux->ld, at->aux},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &aux->batch_stride, at->aux && s->spec.batch > 1},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &at->scale[0], at->scale[0]},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &at->scale[1], at->scale[1]},
+    };
+    cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
+    for (size_t i = 0; i < MFI_COUNT(settings) && !result; i++)
+        if (settings[i].wanted)
+            result = lt->cublasLtMatmulDescSetAttribute(out, settings[i].what, settings[i].value, sizeof(int64_t));
+    return result;
+}
+
+static mf_status describe_operation(const state *s, cublasLtMatmulDescOpaque_t *out, const addresses *at)
 {
     static const cublasLtEpilogue_t epilogues[3][2] = {
         {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS},
@@ -155,7 +182,10 @@ static mf_status describe_operation(const state *s, cublasLtMatmulDescOpaque_t *
         {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS},
     };
     const library *lt = s->lt;
-    cublasLtEpilogue_t epilogue = epilogues[s->spec.epilogue.activation][s->bias != NULL];
+    bool biased = s->spec.epilogue.bias >= 0;
+    cublasLtEpilogue_t epilogue = epilogues[s->spec.epilogue.activation][biased];
+    if (s->spec.aux.view)
+        epilogue = biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     cublasOperation_t ta = s->spec.left.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t tb = s->spec.right.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t result = lt->cublasLtMatmulDescInit_internal(out, sizeof *out, s->compute, s->scale_type);
@@ -165,8 +195,8 @@ static mf_status describe_operation(const state *s, cublasLtMatmulDescOpaque_t *
         result = lt->cublasLtMatmulDescSetAttribute(out, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb);
     if (!result)
         result = lt->cublasLtMatmulDescSetAttribute(out, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (!result && bias)
-        result = lt->cublasLtMatmulDescSetAttribute(out, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (!result)
+        result = set_addresses(s, out, at);
     return check(lt, result, "describing the operation");
 }
 
@@ -178,10 +208,17 @@ static mf_status describe(state *s)
     MF_TRY(describe_layout(s->lt, &s->d, &p->d, p->batch));
     if (p->c.view)
         MF_TRY(describe_layout(s->lt, &s->c, &p->c, p->batch));
-    /* The heuristic reads the bias's alignment off its address: this one is aligned as the query demands, not better.
-     */
+    /* The heuristic reads alignments off these addresses: this one is aligned as the query demands, not better. */
     static const _Alignas(32) char somewhere[32];
-    return describe_operation(s, &s->desc, s->bias ? somewhere + 16 : NULL);
+    addresses at = {0};
+    if (p->epilogue.bias >= 0)
+        at.bias = somewhere + 16;
+    if (p->aux.view)
+        at.aux = somewhere + 16;
+    for (int i = 0; i < 2; i++)
+        if (s->scale[i])
+            at.scale[i] = somewhere + 16;
+    return describe_operation(s, &s->desc, &at);
 }
 
 /* ---- algorithms ---- */
@@ -216,8 +253,8 @@ static bool harmful(const state *s, const mfi_caps *c, const cublasLtMatmulAlgo_
         return true;
     if (c->sm < 90 || family != HOPPER_ALGORITHM)
         return false;
-    const mfi_lt_matrix *all[] = {&p->left, &p->right, &p->d, p->c.view ? &p->c : &p->d};
-    for (int i = 0; i < 4; i++)
+    const mfi_lt_matrix *all[] = {&p->left, &p->right, &p->d, p->c.view ? &p->c : &p->d, p->aux.view ? &p->aux : &p->d};
+    for (size_t i = 0; i < MFI_COUNT(all); i++)
         if (before_fix && all[i]->ld * (int64_t)mf_dtype_size(all[i]->view->dtype) > INT32_MAX)
             return true;
     if (before_fix && p->fp8 && p->c.view)
@@ -284,6 +321,11 @@ static mf_status prepare_copy(state *s, int which, const mfi_problem *p, const m
     return mfi_pass_new(&s->copies[which], &map, c, context);
 }
 
+static const mfi_view *operand_view(const mfi_problem *p, int operand)
+{
+    return operand >= 0 ? &p->chain.operand[operand].view : NULL;
+}
+
 mf_status mfi_lt_prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
 {
     static const char owner;
@@ -295,7 +337,9 @@ mf_status mfi_lt_prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
     mf_status status = MF_OK;
     if (!mfi_lt_describe(&s->spec, p, c, bid))
         status = mfi_fail(MF_E_UNSUPPORTED, "cuBLASLt: %s", bid->detail);
-    s->bias = s->spec.epilogue.bias >= 0 ? &p->chain.operand[s->spec.epilogue.bias].view : NULL;
+    s->bias = operand_view(p, s->spec.epilogue.bias);
+    for (int i = 0; i < 2; i++)
+        s->scale[i] = operand_view(p, s->spec.epilogue.scale[i]);
     set_scalars(s, p->u.matmul.acc);
     for (int i = 0; i < 2 && status == MF_OK; i++)
         status = prepare_copy(s, i, p, c, context);
@@ -351,6 +395,11 @@ static void shifts(const mfi_lt_spec *p, int64_t call, int64_t *left, int64_t *r
     }
 }
 
+static const void *vector_address(const mfi_view *v, const mfi_run *run)
+{
+    return v ? (const char *)run->slots[v->slot] + v->offset * (int64_t)mf_dtype_size(v->dtype) : NULL;
+}
+
 mf_status mfi_lt_run(void *state_, const mfi_run *run)
 {
     const state *s = state_;
@@ -359,9 +408,11 @@ mf_status mfi_lt_run(void *state_, const mfi_run *run)
     cublasLtMatmulDescOpaque_t own, *desc = (cublasLtMatmulDescOpaque_t *)&s->desc;
     void *workspace = (char *)run->workspace + p->packed_bytes;
     MF_TRY(run_copies(s, run));
-    if (s->bias) { /* the address is part of the descriptor: runs at the same time have one each, on their stacks */
-        MF_TRY(describe_operation(
-            s, &own, (char *)run->slots[s->bias->slot] + s->bias->offset * (int64_t)mf_dtype_size(s->bias->dtype)));
+    const addresses at = {vector_address(s->bias, run),
+                          p->aux.view ? address(&p->aux, run, 0) : NULL,
+                          {vector_address(s->scale[0], run), vector_address(s->scale[1], run)}};
+    if (at.bias || at.aux || at.scale[0]) { /* runs at the same time have a descriptor each, on their stacks */
+        MF_TRY(describe_operation(s, &own, &at));
         desc = &own;
     }
     cublasLtMatrixLayoutOpaque_t *layout_left = (cublasLtMatrixLayoutOpaque_t *)&s->left,
