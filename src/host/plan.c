@@ -164,7 +164,7 @@ static mf_status pair_steps(bool *joined, mf_plan *plan, int index)
     mf_status status = step_cost(&first, plan, s->step[index]);
     if (status == MF_OK)
         status = step_cost(&second, plan, s->step[index + 1]);
-    *joined = status == MF_OK && cost(&together) < first + second;
+    *joined = status == MF_OK && cost(&together) <= 1.001 * (first + second); /* arithmetic alone costs the same */
     if (*joined)
         mfi_schedule_join(s, index, pair);
     else

@@ -214,3 +214,27 @@ def test_filters_are_one_launch_on_a_gpu():
         mf.fft.convolve, mf.spec((64, 4096), "float32"), mf.spec((101,), "float32"), mode="wrap", target="sm_90a"
     )
     assert convolved.launches == 2  # the filter's transform, and everything else
+
+
+@pytest.mark.parametrize("providers", ["fftw", "ref"])
+@pytest.mark.parametrize("shape", [(40, 64), (3, 5, 75), (257, 100), (2, 3, 4, 33), (1, 8), (64, 4096)])
+@pytest.mark.parametrize("real", [True, False])
+def test_filters_stay_in_cache(providers, shape, real, rng):
+    """Window, transform, filter and inverse on the CPU are one step where the batch is large enough for all threads."""
+    n = shape[-1]
+    x, w = rng.normal(size=shape), rng.normal(size=n)
+    h = rng.normal(size=(*shape[1:-1], n // 2 + 1 if real else n)) * (1 + 0.5j)
+    if not real:
+        x = x + 1j * rng.normal(size=shape)
+    back = {True: lambda y: np.fft.irfft(y, n=n), False: np.fft.ifft}[real]
+    there = np.fft.rfft if real else np.fft.fft
+
+    def filtered(x, w, h):
+        return back(there(x * w) * h) + 1
+
+    plan = mf.plan(filtered, x, w, h, providers=f"{providers},ref")
+    np.testing.assert_allclose(plan.run(x, w, h), filtered(x, w, h), atol=1e-11)
+    if x.size // n >= 64:
+        assert plan.launches == 1 and "temporary" in plan.explain()
+    turned = np.ascontiguousarray(x.T).T  # other strides
+    np.testing.assert_allclose(mf.fuse(filtered)(turned, w, h), filtered(x, w, h), atol=1e-11)

@@ -134,7 +134,8 @@ static void choose_block(fft_state *s)
     s->by_blocks = mfi_ceil_div(s->items, s->block) >= s->threads; /* else few large transforms */
 }
 
-mf_status mfi_fft_cpu_new(void **state, const mfi_problem *p, const mfi_fft_engine *engine, int threads)
+mf_status mfi_fft_cpu_new(void **state, const mfi_problem *p, const mfi_fft_engine *engine, int threads,
+                          bool owns_input)
 {
     const mfi_fft *f = &p->u.fft;
     int batch = p->ndim - f->naxes;
@@ -154,7 +155,7 @@ mf_status mfi_fft_cpu_new(void **state, const mfi_problem *p, const mfi_fft_engi
     s->direct_in = direct(s, &f->in, &s->in_batch, f->in_shape, s->in_type);
     for (int a = 0; a < f->naxes; a++)
         s->direct_in &= f->in_extent[a] < 0 || f->in_extent[a] >= f->in_shape[a];
-    if (f->kind == MF_IRFFT && f->naxes == 1 && !engine->keeps_c2r_input)
+    if (f->kind == MF_IRFFT && f->naxes == 1 && !engine->keeps_c2r_input && !owns_input)
         s->direct_in = false;
     s->separate = f->kind == MF_IRFFT && f->naxes > 1 && s->direct_in;
     if (mfi_chain_is_store(&p->chain, &s->store)) {
@@ -390,4 +391,34 @@ mf_status mfi_fft_cpu_run(void *state, const mfi_run *run)
     else
         mfi_parallel_for(blocks, 1, s->threads, block_piece, &job);
     return mfi_noted(&error, "FFT");
+}
+
+/* ---- as a part ---- */
+
+int64_t mfi_fft_cpu_block(const void *state)
+{
+    return ((const fft_state *)state)->block;
+}
+
+void *mfi_fft_cpu_buffers(const void *state)
+{
+    block_buffers *b = mfi_alloc(sizeof *b);
+    if (b && !get_buffers(state, b)) {
+        mf_free(b);
+        return NULL;
+    }
+    return b;
+}
+
+void mfi_fft_cpu_release(void *buffers)
+{
+    if (buffers)
+        mfi_free_aligned(((block_buffers *)buffers)->memory);
+    mf_free(buffers);
+}
+
+void mfi_fft_cpu_items(const void *state, void *const *slots, int64_t first, int64_t items, const void *buffers,
+                       mfi_first_error *error)
+{
+    run_block(state, slots, first, items, buffers, error);
 }

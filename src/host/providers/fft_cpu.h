@@ -24,8 +24,23 @@ typedef struct mfi_fft_engine {
     void (*free)(void *plan);
 } mfi_fft_engine;
 
-mf_status mfi_fft_cpu_new(void **state, const mfi_problem *p, const mfi_fft_engine *engine, int threads);
+/* owns_input: it may be overwritten. */
+mf_status mfi_fft_cpu_new(void **state, const mfi_problem *p, const mfi_fft_engine *engine, int threads,
+                          bool owns_input);
 mf_status mfi_fft_cpu_run(void *state, const mfi_run *run);
 void mfi_fft_cpu_free(void *state);
+
+/* As a part of a step, made for one thread: up to so many items of the batch at a time, with buffers of the calling thread. */
+int64_t mfi_fft_cpu_block(const void *state);
+void *mfi_fft_cpu_buffers(const void *state); /* NULL without memory */
+void mfi_fft_cpu_release(void *buffers);
+void mfi_fft_cpu_items(const void *state, void *const *slots, int64_t first, int64_t items, const void *buffers,
+                       mfi_first_error *error);
+
+/* fft_cpu_pair.c: FFT_PAIR, block by block, so that what one part makes is in cache when the next reads it. */
+bool mfi_fft_pair_query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
+mf_status mfi_fft_pair_new(void **state, const mfi_problem *p, const mfi_fft_engine *engine, int threads);
+mf_status mfi_fft_pair_run(void *state, const mfi_run *run);
+void mfi_fft_pair_free(void *state);
 
 #endif

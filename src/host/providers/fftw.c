@@ -183,20 +183,54 @@ static const mfi_fft_engine engine = {"fftw", false, plan_lines, lines_scratch, 
 static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     MF_REFUSE_UNLESS(!c->cuda, WRONG_TARGET, "FFTW runs on the CPU, the target is %s", c->arch);
-    MF_REFUSE_UNLESS(p->anchor == MFI_FFT, NOT_ANCHOR, "only FFTs");
+    MF_REFUSE_UNLESS(p->anchor == MFI_FFT || p->anchor == MFI_FFT_PAIR, NOT_ANCHOR, "only FFTs");
     bool f64 = p->u.fft.f64;
     MF_REFUSE_UNLESS(c->library[f64 ? MFI_LIB_FFTW : MFI_LIB_FFTWF], NOT_FOUND, "no FFTW for %s; see mathfuse info",
                      f64 ? "f64" : "f32");
+    if (p->anchor == MFI_FFT_PAIR && !mfi_fft_pair_query(p, c, bid))
+        return false;
     mfi_bid_roofline(bid, p, c, 0.5, 1);
     snprintf(bid->kernel, sizeof bid->kernel, "fftw%s guru64", f64 ? "" : "f");
     return true;
 }
 
+typedef struct fftw_state {
+    bool pair;
+    void *inner;
+} fftw_state;
+
 static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
 {
     (void)context;
     (void)bid;
-    return mfi_fft_cpu_new(state, p, &engine, c->threads);
+    fftw_state *s = mfi_calloc(1, sizeof *s);
+    *state = s;
+    if (!s)
+        return MFI_NO_MEMORY(sizeof *s);
+    s->pair = p->anchor == MFI_FFT_PAIR;
+    mf_status status = s->pair ? mfi_fft_pair_new(&s->inner, p, &engine, c->threads)
+                               : mfi_fft_cpu_new(&s->inner, p, &engine, c->threads, false);
+    if (status != MF_OK) {
+        mf_free(s);
+        *state = NULL;
+    }
+    return status;
 }
 
-const mfi_provider mfi_provider_fftw = {"fftw", query, prepare, mfi_fft_cpu_run, mfi_fft_cpu_free, NULL, NULL};
+static mf_status run(void *state, const mfi_run *run)
+{
+    const fftw_state *s = state;
+    return s->pair ? mfi_fft_pair_run(s->inner, run) : mfi_fft_cpu_run(s->inner, run);
+}
+
+static void destroy(void *state)
+{
+    fftw_state *s = state;
+    if (s && s->pair)
+        mfi_fft_pair_free(s->inner);
+    else if (s)
+        mfi_fft_cpu_free(s->inner);
+    mf_free(s);
+}
+
+const mfi_provider mfi_provider_fftw = {"fftw", query, prepare, run, destroy, NULL, NULL};

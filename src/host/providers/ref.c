@@ -16,11 +16,12 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
         double efficiency;
         const char *kernel;
     } how[MFI_ANCHOR_COUNT] = {
-        [MFI_MAP] = {0.7, "chain"},    [MFI_MATMUL] = {0.03, "loops"}, [MFI_FFT] = {0.2, "portable FFT"},
-        [MFI_SOLVE] = {0.03, "loops"}, [MFI_FFT_PAIR] = {0, "none"},
+        [MFI_MAP] = {0.7, "chain"},    [MFI_MATMUL] = {0.03, "loops"},         [MFI_FFT] = {0.2, "portable FFT"},
+        [MFI_SOLVE] = {0.03, "loops"}, [MFI_FFT_PAIR] = {0.2, "portable FFT"},
     };
     MF_REFUSE_UNLESS(!c->cuda, WRONG_TARGET, "ref runs on the CPU, the target is %s", c->arch);
-    MF_REFUSE_UNLESS(p->anchor != MFI_FFT_PAIR, NOT_ANCHOR, "one transform at a time");
+    if (p->anchor == MFI_FFT_PAIR && !mfi_fft_pair_query(p, c, bid))
+        return false;
     mfi_bid_roofline(bid, p, c, how[p->anchor].efficiency, 1);
     strcpy(bid->kernel, how[p->anchor].kernel);
     if (p->anchor == MFI_MATMUL) {
@@ -40,6 +41,8 @@ static void destroy(void *state)
         mfi_matmul_cpu_free(s->inner);
     else if (s->inner && s->p->anchor == MFI_FFT)
         mfi_fft_cpu_free(s->inner);
+    else if (s->inner && s->p->anchor == MFI_FFT_PAIR)
+        mfi_fft_pair_free(s->inner);
     else if (s->inner)
         mfi_ref_solve_free(s->inner);
     mfi_cpu_chain_free(s->chain);
@@ -62,7 +65,9 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
     else if (p->anchor == MFI_MATMUL)
         status = mfi_matmul_cpu_new(&s->inner, p, &mfi_loops_gemm, NULL, true, c->threads);
     else if (p->anchor == MFI_FFT)
-        status = mfi_fft_cpu_new(&s->inner, p, &mfi_ref_fft_engine, c->threads);
+        status = mfi_fft_cpu_new(&s->inner, p, &mfi_ref_fft_engine, c->threads, false);
+    else if (p->anchor == MFI_FFT_PAIR)
+        status = mfi_fft_pair_new(&s->inner, p, &mfi_ref_fft_engine, c->threads);
     else
         status = mfi_ref_solve_new(&s->inner, p, c->threads);
     if (status != MF_OK) {
@@ -81,6 +86,8 @@ static mf_status run(void *state, const mfi_run *run)
         return mfi_matmul_cpu_run(s->inner, run);
     case MFI_FFT:
         return mfi_fft_cpu_run(s->inner, run);
+    case MFI_FFT_PAIR:
+        return mfi_fft_pair_run(s->inner, run);
     case MFI_SOLVE:
         return mfi_ref_solve_run(s->inner, run);
     default:
