@@ -438,8 +438,8 @@ struct block : method<is_smooth(N), T, N, DIR, C>::type {
     {
         return base::ffts == 1 ? 0 : (int)threadIdx.x / base::lanes;
     }
-    static MF_DEVICE int index(int i) { return where::at(lane(), i); }       // of x[i]
-    static MF_DEVICE bool valid(int i) { return where::valid(lane(), i); }   // false: x[i] is no element
+    static MF_DEVICE int index(int i) { return where::at(lane(), i); }     // of x[i]
+    static MF_DEVICE bool valid(int i) { return where::valid(lane(), i); } // false: x[i] is no element
 
     // f(i, offset) for each i with an element; `offset` from this thread's first one, known to the compiler if the stride is.
     template <class F> static MF_DEVICE void for_each(F &&f)

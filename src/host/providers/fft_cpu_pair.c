@@ -100,14 +100,12 @@ static mf_status add_part(pair_state *s, const mfi_problem *p, const mfi_fft_eng
 
 mf_status mfi_fft_pair_new(void **state, const mfi_problem *p, const mfi_fft_engine *engine, int threads)
 {
-    const mfi_problem *chain[MOST_PARTS];
-    int count = 0;
+    const mfi_problem *chain[MOST_PARTS] = {p, p->head, p->head->head};
+    int count = p->head->head ? 3 : 2;
     pair_state *s = mfi_calloc(1, sizeof *s);
     *state = NULL;
     if (!s)
         return MFI_NO_MEMORY(sizeof *s);
-    for (const mfi_problem *h = p; h; h = h->head)
-        chain[count++] = h;
     s->threads = threads;
     s->slots = highest_slot(p) + 1;
     s->items = item_count(p);
