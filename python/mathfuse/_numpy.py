@@ -8,7 +8,19 @@ from typing import Any
 
 from mathfuse import _core, _functions, _interop, _views, fft, linalg
 from mathfuse._einsum import contract
-from mathfuse._trace import Traced, apply, as_traced, broadcast, cast, current, matmul, normalise_axes, power, reduce
+from mathfuse._trace import (
+    Traced,
+    apply,
+    as_traced,
+    broadcast,
+    cast,
+    current,
+    general_power,
+    matmul,
+    normalise_axes,
+    power,
+    reduce,
+)
 from mathfuse.errors import InvalidError, UnsupportedError
 
 _REDUCED = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"}
@@ -50,6 +62,21 @@ def _float_power(x: Any, y: Any) -> Traced:
     return apply("power", cast(as_traced(x), "f64"), y)
 
 
+def _signbit(x: Any) -> Traced:
+    x = as_traced(x)
+    return apply("less", x if x._dtype in ("i32", "i64", "bool") else apply("copysign", 1.0, x), 0)
+
+
+def _as_float(name: str) -> Callable[[Any], Traced]:
+    """NumPy has it for real floats only, and casts integers to them."""
+
+    def traced(x: Any) -> Traced:
+        x = as_traced(x)
+        return apply(name, cast(x, "f64") if x._dtype in ("i32", "i64") else x)
+
+    return traced
+
+
 def _heaviside(x: Any, y: Any) -> Traced:
     x = as_traced(x)
     return apply("where", apply("equal", x, 0), y, apply("where", apply("isnan", x), x, apply("greater", x, 0)))
@@ -68,7 +95,9 @@ def _vecdot(x: Any, y: Any) -> Traced:
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "matmul": matmul,
     "positive": _positive,
-    "fabs": lambda x: apply("absolute", x),
+    "fabs": _as_float("absolute"),
+    "rint": _as_float("rint"),
+    "signbit": _signbit,
     "invert": _functions.invert_bits,
     "bitwise_invert": _functions.invert_bits,
     "deg2rad": _scaled(0.017453292519943295),
@@ -79,7 +108,7 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
     "heaviside": _heaviside,
     "logaddexp2": _logaddexp2,
     "divmod": lambda x, y: (apply("floor_divide", x, y), apply("remainder", x, y)),
-    "power": lambda x, y: power(as_traced(x), y) if type(y) in (int, float) and y == 2 else apply("power", x, y),
+    "power": lambda x, y: power(as_traced(x), y) if type(y) in (int, float) and y == 2 else general_power(x, y),
     "vecdot": _vecdot,
     "matvec": lambda x, y: matmul(x, _views.expand_dims(as_traced(y), -1))[..., 0],
     "vecmat": lambda x, y: matmul(_views.expand_dims(apply("conjugate", x), -2), y)[..., 0, :],
@@ -246,14 +275,78 @@ def _diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     return _views.diagonal(x, axis1, axis2)
 
 
+_LARGEST = {"f16": 65504.0, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
+
+
 def _nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     value = as_traced(x)
-    if value._dtype[0] == "c" or posinf is None or neginf is None:
-        raise _refuse("nan_to_num", " without posinf= and neginf=, or for complex values")
+    if value._dtype in ("i32", "i64", "bool"):
+        return value
+    if value._dtype not in _LARGEST and (posinf is None or neginf is None):
+        raise _refuse("nan_to_num", f" for {value._dtype} without posinf= and neginf=, or for complex values")
+    if value._dtype[0] == "c":
+        raise _refuse("nan_to_num", " for complex values; take .real and .imag")
+    posinf = _LARGEST[value._dtype] if posinf is None else posinf
+    neginf = -_LARGEST[value._dtype] if neginf is None else neginf
     value = apply("where", apply("isnan", value), nan, value)
-    infinite = apply("isinf", value)
-    limit = apply("where", apply("greater", value, 0), posinf, neginf)
-    return apply("where", infinite, limit, value)
+    value = apply("where", apply("equal", value, float("inf")), posinf, value)
+    return apply("where", apply("equal", value, float("-inf")), neginf, value)
+
+
+def _without_nan(op: str, instead: float) -> Callable[..., Any]:
+    def traced(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **kwargs: Any) -> Any:
+        _plain({"out": out, **kwargs}, f"nan{op}")
+        x = as_traced(a)
+        if x._dtype not in ("i32", "i64", "bool"):
+            x = apply("where", apply("isnan", x), instead, x)
+        return reduce(op, x, axis, keepdims is True, dtype)
+
+    return traced
+
+
+def _nan_extreme(op: str) -> Callable[..., Any]:
+    def traced(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, **kwargs: Any) -> Any:
+        _plain({"out": out, **kwargs}, f"nan{op}")
+        x = as_traced(a)
+        if x._dtype in ("i32", "i64", "bool"):
+            return reduce(op, x, axis, keepdims is True)
+        missing = apply("isnan", x)
+        found = reduce(op, apply("where", missing, float("-inf" if op == "max" else "inf"), x), axis, keepdims is True)
+        return apply("where", reduce("all", missing, axis, keepdims is True), float("nan"), found)
+
+    return traced
+
+
+def _nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **kwargs: Any) -> Any:
+    _plain({"out": out, **kwargs}, "nanmean")
+    x = as_traced(a) if dtype is None else cast(as_traced(a), _interop.dtype_name(dtype))
+    if x._dtype in ("i32", "i64", "bool"):
+        return reduce("mean", x, axis, keepdims is True)
+    missing = apply("isnan", x)
+    total = reduce("sum", cast(apply("where", missing, 0.0, x), {"f16": "f32"}.get(x._dtype, x._dtype)), axis, keepdims is True)
+    count = reduce("sum", apply("logical_not", missing), axis, keepdims is True)
+    return cast(apply("divide", total, cast(count, "f64" if x._dtype in ("f64", "c128") else "f32")), x._dtype)
+
+
+def _count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return reduce("sum", cast(apply("not_equal", a, 0), "i64"), axis, keepdims)
+
+
+def _angle(z: Any, deg: bool = False) -> Any:
+    value = as_traced(z)
+    radians = (
+        apply("arctan2", value.imag, value.real) if value._dtype[0] == "c" else apply("arctan2", _filled(z, 0, None, None), z)
+    )
+    return apply("multiply", radians, 57.29577951308232) if deg else radians
+
+
+def _sinc(x: Any) -> Any:
+    value = as_traced(x)
+    if value._dtype in ("i32", "i64", "bool"):
+        value = cast(value, "f64")
+    zero = apply("equal", value, 0)
+    y = apply("multiply", apply("where", zero, 1.0, value), 3.141592653589793)
+    return apply("where", zero, 1.0, apply("divide", apply("sin", y), y))
 
 
 def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
@@ -306,6 +399,14 @@ def _table() -> dict[Any, Callable[..., Any]]:
         np.full_like: _full_like,
         np.nan_to_num: _nan_to_num,
         np.ptp: _ptp,
+        np.nansum: _without_nan("sum", 0.0),
+        np.nanprod: _without_nan("prod", 1.0),
+        np.nanmax: _nan_extreme("max"),
+        np.nanmin: _nan_extreme("min"),
+        np.nanmean: _nanmean,
+        np.count_nonzero: _count_nonzero,
+        np.angle: _angle,
+        np.sinc: _sinc,
         np.shape: lambda a: a.shape,
         np.ndim: lambda a: a.ndim,
         np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],

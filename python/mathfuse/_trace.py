@@ -245,7 +245,7 @@ class Traced:
         return power(self, other)
 
     def __rpow__(self, other: Any) -> Traced:
-        return apply("power", other, self)
+        return general_power(other, self)
 
     def __matmul__(self, other: Any) -> Traced:
         return matmul(self, other)
@@ -445,7 +445,19 @@ def power(x: Traced, y: Any) -> Traced:
             return apply("sqrt", x)
         if x._dtype[0] == "c" and y == int(y) and abs(y) <= 64:
             return _whole_power(x, int(y))
-    return apply("power", x, y)
+    return general_power(x, y)
+
+
+def general_power(x: Any, y: Any) -> Traced:
+    """x ** y; of complex numbers the principal value exp(y log x), 0 ** y being 0, or 1 for y = 0."""
+    x, y = as_traced(x), as_traced(y)
+    if x._dtype[0] != "c" and y._dtype[0] != "c":
+        return apply("power", x, y)
+    both = apply("add", x, y)._dtype
+    x, y = cast(x, both), cast(y, both)
+    zero = apply("equal", x, 0)
+    of_zero = cast(apply("equal", y, 0), both)
+    return apply("where", zero, of_zero, apply("exp", apply("multiply", y, apply("log", apply("where", zero, 1.0, x)))))
 
 
 def _whole_power(x: Traced, n: int) -> Traced:

@@ -1,5 +1,7 @@
 """Tracing: operators, NumPy's functions, pytrees, statics, captured arrays, caching; traced and eager calls agree."""
 
+import warnings
+
 import mathfuse as mf
 import numpy as np
 import pytest
@@ -268,3 +270,38 @@ def test_weak_references_and_collection():
     del f
     gc.collect()
     assert alive() is None
+
+
+@pytest.mark.parametrize("name", ["nansum", "nanprod", "nanmax", "nanmin", "nanmean", "count_nonzero"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_reductions_past_nan(name, dtype, axis, rng):
+    x = (3 * rng.normal(size=(4, 6))).astype(dtype)
+    if dtype != np.int32:
+        x[1, 2] = x[3] = np.nan
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = getattr(np, name)(x, axis=axis)
+    got = mf.fuse(lambda x: getattr(np, name)(x, axis=axis))(x)
+    assert got.dtype == np.asarray(want).dtype
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["angle", "sinc", "nan_to_num", "signbit", "rint", "fabs"])
+def test_real_functions_by_composition(name):
+    x = np.array([0.0, -0.0, 0.5, -2.5, 3.0, 1e-8, np.nan])
+    np.testing.assert_allclose(mf.fuse(getattr(np, name))(x), getattr(np, name)(x), rtol=1e-12)
+    n = np.array([-2, 0, 3])
+    got, want = mf.fuse(getattr(np, name))(n), getattr(np, name)(n)
+    assert got.dtype == want.dtype
+    np.testing.assert_allclose(got, want, atol=1e-12)
+
+
+def test_complex_powers(rng):
+    x, y = (rng.normal(size=8) + 1j * rng.normal(size=8) for _ in range(2))
+    x[0] = y[1] = 0
+    y[0] = 2
+    np.testing.assert_allclose(mf.fuse(lambda x, y: x**y)(x, y), x**y, rtol=1e-12)
+    single = x.astype(np.complex64)
+    assert mf.fuse(lambda x: x**2.5)(single).dtype == np.complex64
+    np.testing.assert_allclose(mf.fuse(lambda y: 2**y)(y), 2**y, rtol=1e-12)
