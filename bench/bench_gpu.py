@@ -200,6 +200,27 @@ def spectrum(points, n):
            "launches": plan.launches, "against": "torch", "baseline": ["torch"]}  # fmt: skip
 
 
+def spectral_layer(batch, channels, n, modes):
+    """The spectral layer of a Fourier Neural Operator: the lowest modes mixed over the channels."""
+    x, w = random(batch, channels, n, dtype=torch.float32), random(channels, channels, modes, dtype=torch.complex64)
+    w[..., 0] = w[..., 0].real  # of real signals cuFFT counts imaginary parts there, NumPy and mathfuse ignore them
+    y = torch.empty_like(x)
+
+    def ours(x, w):
+        return mf.fft.irfft(mf.einsum("bcm,com->bom", mf.fft.rfft(x)[..., :modes], w), n=n)
+
+    def theirs():
+        return torch.fft.irfft(torch.einsum("bcm,com->bom", torch.fft.rfft(x)[..., :modes], w), n=n)
+
+    plan = mf.plan(ours, x, w)
+    plan.run(x, w, out=y)
+    error = relative(y, theirs())
+    times = gpu_us({"mathfuse": lambda i: plan.run(x, w, out=y), "torch": lambda i: theirs(), **copy_us(x, y)},
+                   rounds=9, warmup=2)  # fmt: skip
+    yield {"name": f"FNO layer, B{batch} C{channels} N{n} modes {modes}", "us": times, "error": error,
+           "launches": plan.launches, "against": "torch", "baseline": ["torch"]}  # fmt: skip
+
+
 def call_cost():
     a, b = random(64, 64), random(64)
     y = torch.empty_like(a)
@@ -239,7 +260,8 @@ def rows(smoke):
                  chain(direct, 8192, 512, 512), ffts(1 << 26, [64, 256, 1024, 4096, 16384, 65536], [512, 1024]),
                  *(filtered(1 << 26, n) for n in (64, 256, 1024, 4096, 8192, 16384, 768, 1280, 32768)),
                  filtered(67_108_000, 1000), filtered(1013 << 16, 1013), filtered(1 << 26, 1024, 64),
-                 real_filtered(1 << 27, 1024), real_filtered(1 << 27, 4096), spectrum(1 << 27, 1024)]  # fmt: skip
+                 real_filtered(1 << 27, 1024), real_filtered(1 << 27, 4096), spectrum(1 << 27, 1024),
+                 spectral_layer(64, 64, 1024, 64), spectral_layer(512, 64, 4096, 128)]  # fmt: skip
     for part in [*parts, call_cost()]:
         yield from part
         torch.cuda.empty_cache()

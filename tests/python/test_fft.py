@@ -216,6 +216,48 @@ def test_filters_are_one_launch_on_a_gpu():
     assert convolved.launches == 2  # the filter's transform, and everything else
 
 
+def spectral_layer(x, w):
+    """A Fourier Neural Operator's: the lowest modes of each channel mixed over the channels."""
+    modes = w.shape[-1]
+    if x.dtype in ("float32", "float64", "f32", "f64"):
+        return mf.fft.irfft(mf.einsum("bcm,com->bom", mf.fft.rfft(x)[..., :modes], w), n=x.shape[-1])
+    return mf.fft.ifft(mf.einsum("bcm,com->bom", mf.fft.fft(x)[..., :modes], w), n=x.shape[-1])
+
+
+def spectral_layer_2d(x, w):
+    """As spectral_layer, on the lowest modes of either axis."""
+    rows, columns = w.shape[2:]
+    low = mf.fft.rfft2(x)[..., :rows, :columns]
+    return mf.fft.irfft2(mf.einsum("bcxy,coxy->boxy", low, w), s=x.shape[-2:])
+
+
+@pytest.mark.parametrize("n, modes", [(64, 8), (75, 20), (128, 65)])
+@pytest.mark.parametrize("real", [True, False])
+def test_spectral_layer(n, modes, real, rng):
+    modes = min(modes, n // 2 + 1)
+    x = rng.normal(size=(3, 4, n)) + (0 if real else 1j * rng.normal(size=(3, 4, n)))
+    w = rng.normal(size=(4, 5, modes)) + 1j * rng.normal(size=(4, 5, modes))
+    there, back = (np.fft.rfft, np.fft.irfft) if real else (np.fft.fft, np.fft.ifft)
+    want = back(np.einsum("bcm,com->bom", there(x)[..., :modes], w), n=n)
+    np.testing.assert_allclose(mf.fuse(spectral_layer)(x, w), want, atol=1e-11)
+
+
+def test_spectral_layer_2d(rng):
+    x = rng.normal(size=(2, 3, 24, 20))
+    w = rng.normal(size=(3, 4, 6, 5)) + 1j * rng.normal(size=(3, 4, 6, 5))
+    low = np.fft.rfft2(x)[..., :6, :5]
+    want = np.fft.irfft2(np.einsum("bcxy,coxy->boxy", low, w), s=(24, 20))
+    np.testing.assert_allclose(mf.fuse(spectral_layer_2d)(x, w), want, atol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_padding_joins_the_inverse_transform_on_a_gpu(dtype):
+    """The kept modes lie across the batch; few against the result, they are padded in the kernel and not by a copy."""
+    plan = mf.plan(spectral_layer, mf.spec((64, 64, 1024), dtype), mf.spec((64, 64, 64), "complex64"), target="sm_90a")
+    last = plan.explain().split("step 3:")[1]
+    assert "runs on generated_fft" in last and "1 launch," in last, last
+
+
 @pytest.mark.parametrize("providers", ["fftw", "ref"])
 @pytest.mark.parametrize("shape", [(40, 64), (3, 5, 75), (257, 100), (2, 3, 4, 33), (1, 8), (64, 4096)])
 @pytest.mark.parametrize("real", [True, False])

@@ -123,6 +123,18 @@ def test_real_filter_in_one_kernel(lib, n, rng):
     assert_close(lib.get(plan.run(lib.put(x), lib.put(h), lib.put(b))), want, scale=100)
 
 
+@pytest.mark.parametrize("batch, channels, n, modes", [(64, 64, 1024, 64), (5, 3, 75, 20), (2, 8, 4096, 128)])
+def test_spectral_layer(lib, batch, channels, n, modes, rng):
+    x, w = normal(rng, (batch, channels, n)), normal(rng, (channels, channels, modes), np.complex64)
+
+    def layer(x, w):
+        return mf.fft.irfft(mf.einsum("bcm,com->bom", mf.fft.rfft(x)[..., :modes], w), n=n)
+
+    plan = mf.plan(layer, lib.put(x), lib.put(w))
+    want = np.fft.irfft(np.einsum("bcm,com->bom", np.fft.rfft(x.astype(float))[..., :modes], w), n=n)
+    assert_close(lib.get(plan.run(lib.put(x), lib.put(w))), want, scale=200)
+
+
 @pytest.mark.parametrize("n, padded", [(400, 512), (1024, 1024), (63, 63)])
 def test_spectrum_in_one_kernel(lib, n, padded, rng):
     x, w = normal(rng, (50, n)), normal(rng, (n,))

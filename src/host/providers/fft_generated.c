@@ -26,21 +26,32 @@ static double passes(const mfi_problem *p, const mfi_fft_shape *s)
     return (mfi_fft_parts_of(p).first ? pair : one) * (chirp ? 2.5 : power ? 1 : 1.2);
 }
 
-static bool chain_along_axis(const mfi_problem *p)
+static bool head_store(const mfi_problem *p, int operand, bool head)
 {
-    for (int o = 0; o < p->chain.operands; o++)
-        if (mfi_operand_access(p, o) == MFI_ACCESS_STRIDED)
-            return false;
-    return true;
+    for (int i = 0; head && i < p->chain.count; i++)
+        if (p->chain.instr[i].kind == MFI_STORE && p->chain.instr[i].operand == operand)
+            return true;
+    return false;
 }
 
-static bool along_axis(const mfi_problem *p)
+/* Bytes of the accesses whose neighbours along the axis do not lie side by side. */
+static int64_t strided_bytes(const mfi_problem *p, bool head)
 {
-    for (const mfi_problem *part = p; part; part = part->head)
-        if (!chain_along_axis(part) || (part->anchor == MFI_FFT && part->u.fft.in.strides[part->ndim - 1] != 1))
-            return false;
-    return true;
+    int64_t bytes = p->head ? strided_bytes(p->head, true) : 0;
+    for (int o = 0; o < p->chain.operands; o++)
+        if (mfi_operand_access(p, o) == MFI_ACCESS_STRIDED && !head_store(p, o, head))
+            bytes += mfi_view_bytes(&p->chain.operand[o].view, p->ndim, p->shape);
+    if (p->anchor == MFI_FFT && p->u.fft.in.strides[p->ndim - 1] != 1) {
+        int64_t shape[MF_MAX_DIMS];
+        memcpy(shape, p->shape, sizeof shape);
+        shape[p->ndim - 1] = p->u.fft.in_extent[0];
+        bytes += mfi_view_bytes(&p->u.fft.in, p->ndim, shape);
+    }
+    return bytes;
 }
+
+/* A strided access of 8 bytes moves a sector of 32. */
+enum { SECTOR_COST = 4 };
 
 static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
@@ -54,10 +65,10 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     MF_REFUSE_UNLESS(c->sm >= 80, WRONG_TARGET, "sm_80 or newer is needed, this is %s", c->arch);
     if (!mfi_fft_shape_choose(&s, p, c, bid))
         return false;
-    bool contiguous = along_axis(p);
     bid->bytes = mfi_problem_bytes(p);
     bid->launches = 1;
-    bid->cost_us = (double)bid->bytes / (c->bytes_per_us * 0.95) * passes(p, &s) * (contiguous ? 1 : 4) + c->launch_us;
+    int64_t moved = bid->bytes + (SECTOR_COST - 1) * strided_bytes(p, false);
+    bid->cost_us = (double)moved / (c->bytes_per_us * 0.95) * passes(p, &s) + c->launch_us;
     snprintf(bid->kernel, sizeof bid->kernel, "mf_fft n=%d", s.n);
     return true;
 }
