@@ -10,7 +10,7 @@ typedef struct mfi_candidate {
     bool global;        /* its own parts look for its symbols in the global scope */
 } mfi_candidate;
 
-#define MFI_MAX_CANDIDATES 8
+#define MFI_MAX_CANDIDATES 12 /* the last one is empty */
 #define MFI_MAX_DEPENDENCIES 4
 
 typedef struct mfi_library_spec {

@@ -1,5 +1,12 @@
 """matmul: NumPy's shapes, bias, alpha and beta, activations, dtypes, empty sizes, out=."""
 
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import threading
+
 import mathfuse as mf
 import numpy as np
 import pytest
@@ -138,3 +145,37 @@ def test_shape_errors_say_what_was_given():
         mf.matmul(np.ones((3, 4)), np.ones((3, 4)))
     with pytest.raises(ValueError):
         mf.matmul(np.ones(()), np.ones((3, 4)))
+
+
+def cpu_library():
+    """The BLAS that mathfuse uses, opened here too; None without one."""
+    for entry in json.loads(mf.info(json=True))["libraries"]:
+        if "CBLAS" in entry["name"] and entry.get("path"):
+            return ctypes.CDLL(entry["path"])
+    return None
+
+
+def test_products_leave_the_library_as_it_was(rng):
+    library = cpu_library()
+    if not hasattr(library, "openblas_get_num_threads"):
+        pytest.skip("no OpenBLAS")
+    before = library.openblas_get_num_threads()
+    x, w = values(rng, (300, 200), np.float32), values(rng, (200, 300), np.float32)
+    done = [threading.Thread(target=lambda: [mf.matmul(x, w, activation="gelu") for _ in range(20)]) for _ in range(3)]
+    for thread in done:
+        thread.start()
+    for thread in done:
+        thread.join()
+    assert library.openblas_get_num_threads() == before
+
+
+def test_explain_tells_whose_threads_work(rng):
+    code = """if True:
+        import mathfuse as mf
+        print(mf.plan(lambda x, w: mf.gelu(x @ w), mf.spec((1024, 512)), mf.spec((512, 1024))).explain())
+    """
+    text = subprocess.run([sys.executable, "-c", code], env={**os.environ, "MATHFUSE_NUM_THREADS": "4"}, check=True,
+                          capture_output=True, text=True).stdout  # fmt: skip
+    if "runs on blas" not in text:
+        pytest.skip("no BLAS")
+    assert "tiles shared by 4 threads" in text or "on the library's threads" in text

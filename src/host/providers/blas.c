@@ -38,6 +38,7 @@ typedef union thread_function {
     void *symbol;
     void (*set)(int);
     int (*get)(void);
+    int (*exchange)(int);
 } thread_function;
 enum { OPENBLAS_SEQUENTIAL, OPENBLAS_PTHREADS, OPENBLAS_OPENMP }; /* what openblas_get_parallel returns */
 
@@ -45,7 +46,8 @@ typedef struct blas_state {
     gemm_function gemm;
     gemv_function gemv;
     thread_function set_threads, get_threads;
-    bool sequential; /* it has no threads */
+    thread_function set_local; /* MKL: of the calling thread; returns what it was, 0 for the process's number */
+    bool sequential;           /* it has no threads */
     void *inner;
 } blas_state;
 
@@ -126,9 +128,8 @@ static mfi_gemm transposed(const mfi_gemm *g)
     return t;
 }
 
-static void multiply(const void *engine, const mfi_gemm *g)
+static void call(const blas_state *s, const mfi_gemm *g)
 {
-    const blas_state *s = engine;
     mfi_gemm t = transposed(g);
     if (!g->k)
         clear(g);
@@ -138,6 +139,15 @@ static void multiply(const void *engine, const mfi_gemm *g)
         call_gemv(s, &t);
     else
         call_gemm(s, g->cn == 1 ? g : &t);
+}
+
+static void multiply(const void *engine, const mfi_gemm *g)
+{
+    const blas_state *s = engine;
+    int before = s->set_local.symbol ? s->set_local.exchange(1) : 0;
+    call(s, g);
+    if (s->set_local.symbol)
+        s->set_local.exchange(before);
 }
 
 /* The process's number of OpenBLAS threads while runs of ours want one: the first lowers it, the last puts it back, unless
@@ -150,7 +160,7 @@ static struct {
 static bool alone(const void *engine)
 {
     const blas_state *s = engine;
-    if (s->sequential)
+    if (s->sequential || s->set_local.symbol)
         return true;
     if (!s->set_threads.symbol || !s->get_threads.symbol)
         return false;
@@ -166,7 +176,7 @@ static bool alone(const void *engine)
 static void share(const void *engine)
 {
     const blas_state *s = engine;
-    if (s->sequential)
+    if (s->sequential || s->set_local.symbol)
         return;
     pthread_mutex_lock(&lowered.lock);
     if (--lowered.runs == 0 && lowered.before != 1 && s->get_threads.get() == 1)
@@ -174,9 +184,11 @@ static void share(const void *engine)
     pthread_mutex_unlock(&lowered.lock);
 }
 
-/* Only OpenBLAS can be had alone on several threads of ours: its OpenMP builds take the number from OpenMP again. */
+/* MKL and OpenBLAS can be had alone on several threads of ours; OpenBLAS's OpenMP builds take the number from OpenMP
+ * again. */
 static void find_thread_functions(blas_state *s)
 {
+    s->set_local.symbol = mfi_library_symbol(MFI_LIB_BLAS, "MKL_Set_Num_Threads_Local");
     thread_function parallel = {mfi_library_symbol(MFI_LIB_BLAS, "openblas_get_parallel")};
     if (!parallel.symbol)
         return;
@@ -212,6 +224,24 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     return true;
 }
 
+/* For explain: whose threads work on what. */
+static void tell_threads(const blas_state *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
+{
+    mfi_matmul_layout l;
+    mfi_matmul_plan(&l, p, false, c->threads);
+    size_t used = strlen(bid->kernel), left = sizeof bid->kernel - used;
+    bool local = s->sequential || s->set_local.symbol || s->set_threads.symbol;
+    if (l.loops || c->threads < 2)
+        return;
+    if (l.items)
+        snprintf(bid->kernel + used, left, ", products shared by %d threads", c->threads);
+    else if (local)
+        snprintf(bid->kernel + used, left, ", %lld x %lld tiles shared by %d threads", (long long)l.tiles.down,
+                 (long long)l.tiles.across, c->threads);
+    else
+        snprintf(bid->kernel + used, left, ", on the library's threads");
+}
+
 static void destroy(void *state)
 {
     blas_state *s = state;
@@ -223,7 +253,6 @@ static void destroy(void *state)
 static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
 {
     (void)context;
-    (void)bid;
     char name[16];
     blas_state *s = mfi_calloc(1, sizeof *s);
     *state = NULL;
@@ -243,6 +272,7 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
         destroy(s);
         return status;
     }
+    tell_threads(s, p, c, bid);
     *state = s;
     return MF_OK;
 }
