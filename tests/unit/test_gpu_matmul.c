@@ -86,6 +86,7 @@ static mfi_problem matmul_problem(const matmul_case *c, slot *slots, int *count)
     if (e == RELU)
         value = append(&p, MFI_APPLY, t, MF_OP_RELU, value, -1);
     operand(&p, MFI_STORE, t, 4, c->out, full, value);
+    p.chain.instr[p.chain.count - 1].saturate = c->out == MF_E4M3;
     return p;
 }
 
@@ -165,6 +166,9 @@ static void matmuls(void)
         for (int e = 0; e < 2; e++)
             matmul(
                 &(matmul_case){MF_E4M3, MF_BF16, 1, 64, 32, 96, ROWS, (layout)b, e ? SCALES : GELU_BIAS, false, 8e-3});
+    static const int narrow[] = {PLAIN, SCALED, GELU, SCALES};
+    for (size_t i = 0; i < MFI_COUNT(narrow); i++)
+        matmul(&(matmul_case){MF_E4M3, MF_E4M3, 1, 64, 32, 96, ROWS, COLUMNS, narrow[i], false, 0.07});
     static const int64_t kept[][4] = {{1, 48, 72, 40}, {1, 256, 512, 128}, {3, 32, 64, 48}};
     for (size_t i = 0; i < MFI_COUNT(kept); i++) /* gelu and the value before it */
         for (int t = 0; t < 2; t++)

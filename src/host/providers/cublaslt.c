@@ -16,16 +16,11 @@ static int64_t element(const mfi_view *v)
 
 /* ---- types ---- */
 
-static bool is_fp8(mf_dtype d)
-{
-    return d == MF_E4M3 || d == MF_E5M2;
-}
-
 static bool types(mfi_lt_spec *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     const mfi_matmul *mm = &p->u.matmul;
     mf_dtype a = mm->a.dtype, b = mm->b.dtype, d = s->d.view->dtype;
-    s->fp8 = is_fp8(a) && is_fp8(b);
+    s->fp8 = mfi_lt_is_fp8(a) && mfi_lt_is_fp8(b);
     bool single = a == MF_F32 || a == MF_F64 || a == MF_C64 || a == MF_C128, half = a == MF_F16 || a == MF_BF16;
     MF_REFUSE_UNLESS(single || half || s->fp8, DTYPE, "%s operands", mf_dtype_name(a));
     MF_REFUSE_UNLESS(a == b || s->fp8, DTYPE, "operands of %s and %s", mf_dtype_name(a), mf_dtype_name(b));
@@ -34,7 +29,9 @@ static bool types(mfi_lt_spec *s, const mfi_problem *p, const mfi_caps *c, mfi_b
     MF_REFUSE_UNLESS(mm->acc == mfi_compute_type(a), COMPUTE, "%s operands summed in %s", mf_dtype_name(a),
                      mfi_ctype_name(mm->acc));
     bool result = d == a || (half && d == MF_F32) || (s->fp8 && (d == MF_F32 || d == MF_F16 || d == MF_BF16));
-    MF_REFUSE_UNLESS(result && !is_fp8(d), DTYPE, "a result of %s from %s", mf_dtype_name(d), mf_dtype_name(a));
+    if (mfi_lt_is_fp8(d))
+        result = a == MF_E4M3 && b == MF_E4M3 && d == MF_E4M3;
+    MF_REFUSE_UNLESS(result, DTYPE, "a result of %s from %s", mf_dtype_name(d), mf_dtype_name(a));
     s->tf32 = mm->compute == MF_COMPUTE_TF32 && (a == MF_F32 || a == MF_C64);
     MF_REFUSE_UNLESS(!s->tf32 || c->sm >= 80, COMPUTE, "TF32 needs sm_80 or newer; the target is %s", c->arch);
     bool active = s->epilogue.activation != MFI_LT_NONE, biased = s->epilogue.bias >= 0;
@@ -235,6 +232,10 @@ static bool fp8_rules(const mfi_lt_spec *s, mfi_bid *bid)
 
 static bool vectors(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
 {
+    bool narrow = mfi_lt_is_fp8(s->d.view->dtype); /* C and the bias are bf16 then */
+    mf_dtype wide = narrow ? MF_BF16 : s->d.view->dtype;
+    MF_REFUSE_UNLESS(!narrow || !s->c.view, NO_EPILOGUE, "a matrix is added to an fp8 result");
+    MF_REFUSE_UNLESS(!narrow || s->d.ld % 16 == 0, ALIGNMENT, "an fp8 result needs rows of a multiple of 16 elements");
     if (s->c.view)
         MF_REFUSE_UNLESS(s->c.view->dtype == s->d.view->dtype, DTYPE, "a %s matrix is added to a result of %s",
                          mf_dtype_name(s->c.view->dtype), mf_dtype_name(s->d.view->dtype));
@@ -242,7 +243,7 @@ static bool vectors(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
         return true;
     const mfi_view *b = &p->chain.operand[s->epilogue.bias].view;
     int axis = s->epilogue.bias_along_m ? p->ndim - 2 : p->ndim - 1;
-    MF_REFUSE_UNLESS(b->dtype == s->d.view->dtype, DTYPE, "a bias of %s for a result of %s", mf_dtype_name(b->dtype),
+    MF_REFUSE_UNLESS(b->dtype == wide, DTYPE, "a bias of %s for a result of %s", mf_dtype_name(b->dtype),
                      mf_dtype_name(s->d.view->dtype));
     MF_REFUSE_UNLESS(p->shape[axis] == 1 || b->strides[axis] == 1, LAYOUT, "the bias has stride %lld",
                      (long long)b->strides[axis]);

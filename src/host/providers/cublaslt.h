@@ -53,6 +53,10 @@ typedef struct mfi_lt_spec {
 bool mfi_lt_match(mfi_lt_epilogue *out, const mfi_problem *p, bool row_major, mfi_bid *bid);
 /* The spec points into itself: describe in place, do not copy. */
 bool mfi_lt_describe(mfi_lt_spec *out, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
+static inline bool mfi_lt_is_fp8(mf_dtype d)
+{
+    return d == MF_E4M3 || d == MF_E5M2;
+}
 const char *mfi_lt_epilogue_name(const mfi_lt_epilogue *e);
 
 /* cublaslt_run.c */

@@ -216,9 +216,20 @@ static bool cast(match *m, int i, form *out)
     bool wide = in->from == in->ctype && mf_dtype_size((mf_dtype)in->dtype) == mfi_ctype_size((mfi_ctype)in->ctype);
     bool stored = next && next->kind == MFI_STORE && next->a == i && in->from == in->ctype &&
                   chain->operand[next->operand].view.dtype == (mf_dtype)in->dtype;
-    MF_REFUSE_UNLESS(wide || (stored && !in->saturate), NO_EPILOGUE, "a cast to %s inside the chain",
+    bool narrow = mf_dtype_size((mf_dtype)in->dtype) == 1; /* whether it saturates is checked at the store */
+    MF_REFUSE_UNLESS(wide || (stored && (narrow || !in->saturate)), NO_EPILOGUE, "a cast to %s inside the chain",
                      mf_dtype_name((mf_dtype)in->dtype));
     *out = m->value[in->a];
+    return true;
+}
+
+/* The library saturates fp8 results, and no others. */
+static bool rounds_alike(match *m, const mfi_instr *in)
+{
+    mfi_bid *bid = m->bid;
+    bool narrow = mfi_lt_is_fp8(m->p->chain.operand[in->operand].view.dtype);
+    MF_REFUSE_UNLESS(narrow || !in->saturate, NO_EPILOGUE, "a saturating store");
+    MF_REFUSE_UNLESS(!narrow || in->saturate, NO_EPILOGUE, "an fp8 result that does not saturate; cuBLASLt's does");
     return true;
 }
 
@@ -245,9 +256,8 @@ static bool evaluate(match *m, int i, int *stores, int *count)
         return apply(m, in, out);
     case MFI_STORE:
         MF_REFUSE_UNLESS(*count < 2, NO_EPILOGUE, "the chain stores more than two results");
-        MF_REFUSE_UNLESS(!in->saturate, NO_EPILOGUE, "a saturating store");
         stores[(*count)++] = i;
-        return true;
+        return rounds_alike(m, in);
     default:
         return mfi_refuse(bid, MFI_R_NO_EPILOGUE, "an index or a reduction in the chain");
     }

@@ -37,6 +37,7 @@ typedef struct state {
     library *lt;
     mfi_pass *copies[2];             /* NULL: none */
     const mfi_view *bias, *scale[2]; /* NULL: none */
+    bool wide_c;                     /* an fp8 result's C is bf16, also where there is none */
     cublasComputeType_t compute;
     cudaDataType_t scale_type;
     union {
@@ -208,6 +209,12 @@ static mf_status describe(state *s)
     MF_TRY(describe_layout(s->lt, &s->d, &p->d, p->batch));
     if (p->c.view)
         MF_TRY(describe_layout(s->lt, &s->c, &p->c, p->batch));
+    if (s->wide_c) { /* not read, but its type is part of what the library knows */
+        mfi_view view = {.dtype = MF_BF16};
+        mfi_lt_matrix c = p->d;
+        c.view = &view;
+        MF_TRY(describe_layout(s->lt, &s->c, &c, p->batch));
+    }
     /* The heuristic reads alignments off these addresses: this one is aligned as the query demands, not better. */
     static const _Alignas(32) char somewhere[32];
     addresses at = {0};
@@ -296,8 +303,8 @@ static mf_status choose(state *s, const mfi_caps *c, size_t workspace)
     int found = 0;
     MF_TRY(preferences(s, &preference, workspace));
     cublasStatus_t result = s->lt->cublasLtMatmulAlgoGetHeuristic(s->lt->handle, &s->desc, &s->left, &s->right,
-                                                                  s->spec.c.view ? &s->c : &s->d, &s->d, &preference,
-                                                                  CANDIDATES, s->algorithm, &found);
+                                                                  s->spec.c.view || s->wide_c ? &s->c : &s->d, &s->d,
+                                                                  &preference, CANDIDATES, s->algorithm, &found);
     if (result != CUBLAS_STATUS_NOT_SUPPORTED)
         MF_TRY(check(s->lt, result, "cublasLtMatmulAlgoGetHeuristic"));
     for (int i = 0; i < found; i++)
@@ -340,6 +347,7 @@ mf_status mfi_lt_prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
     s->bias = operand_view(p, s->spec.epilogue.bias);
     for (int i = 0; i < 2; i++)
         s->scale[i] = operand_view(p, s->spec.epilogue.scale[i]);
+    s->wide_c = s->spec.d.view && mfi_lt_is_fp8(s->spec.d.view->dtype);
     set_scalars(s, p->u.matmul.acc);
     for (int i = 0; i < 2 && status == MF_OK; i++)
         status = prepare_copy(s, i, p, c, context);
@@ -418,7 +426,7 @@ mf_status mfi_lt_run(void *state_, const mfi_run *run)
     cublasLtMatrixLayoutOpaque_t *layout_left = (cublasLtMatrixLayoutOpaque_t *)&s->left,
                                  *layout_right = (cublasLtMatrixLayoutOpaque_t *)&s->right,
                                  *layout_d = (cublasLtMatrixLayoutOpaque_t *)&s->d,
-                                 *layout_c = p->c.view ? (cublasLtMatrixLayoutOpaque_t *)&s->c : layout_d;
+                                 *layout_c = p->c.view || s->wide_c ? (cublasLtMatrixLayoutOpaque_t *)&s->c : layout_d;
     for (int64_t call = 0; call < p->calls; call++) {
         int64_t left, right, c, d;
         shifts(p, call, &left, &right, &c, &d);
