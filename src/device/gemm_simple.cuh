@@ -2,18 +2,10 @@
 #ifndef MF_DEVICE_GEMM_SIMPLE_CUH
 #define MF_DEVICE_GEMM_SIMPLE_CUH
 
-#include "device/chain.cuh"
+#include "device/gemm_args.cuh"
 
 namespace mf
 {
-
-// The product's own arguments, before those of the chain. Strides: batch dims, then rows, columns.
-template <int ND, class C> struct gemm_args {
-    i64 k;
-    void *a, *b;
-    i64 a_stride[ND], b_stride[ND];
-    C chain;
-};
 
 template <class ACC> MF_DEVICE ACC multiply_add(ACC x, ACC y, ACC z)
 {
@@ -49,14 +41,7 @@ MF_DEVICE void gemm_simple(const A &a, u32 number, void *shared)
     const TA *pa = (const TA *)a.a;
     const TB *pb = (const TB *)a.b;
     point<I, ND> p;
-    MF_UNROLL
-    for (int d = ND - 3; d >= 0; d--) {
-        i64 c = batch % a.chain.shape[d];
-        batch /= a.chain.shape[d];
-        p.c[d] = (I)c;
-        pa += c * a.a_stride[d];
-        pb += c * a.b_stride[d];
-    }
+    gemm_batch<ND>(a, batch, p, pa, pb);
     ACC sum[4][4] = {};
     for (i64 k0 = 0; k0 < a.k; k0 += STEP) {
         MF_UNROLL

@@ -4,20 +4,23 @@
 
 #include "fusion.h"
 
-typedef enum mfi_skeleton { MFI_SK_MAP, MFI_SK_TILES, MFI_SK_REDUCE, MFI_SK_GEMM } mfi_skeleton;
+typedef enum mfi_skeleton { MFI_SK_MAP, MFI_SK_TILES, MFI_SK_REDUCE, MFI_SK_GEMM, MFI_SK_GEMM_TILES } mfi_skeleton;
 
 /* The compile-time side of a kernel. Sizes are run-time arguments, so problems that differ in them only share kernels.
  */
 typedef struct mfi_shape {
     mfi_skeleton skeleton;
-    int vector;           /* points of the last dim that a thread takes at once */
-    int threads, items;   /* per block; vectors in flight per thread */
-    int lanes;            /* REDUCE: threads of a row */
-    bool cached, columns; /* REDUCE: see reduce_rows.cuh */
-    bool tail;            /* MAP: points are no multiple of vector */
-    bool wide;            /* 64-bit indices */
-    bool through;         /* the chain's only store goes on in the kernel, not to memory */
-    int tile_dim;         /* TILES: the dim along which the other operands are contiguous */
+    int vector;                 /* points of the last dim that a thread takes at once */
+    int threads, items;         /* per block; vectors in flight per thread */
+    int lanes;                  /* REDUCE: threads of a row */
+    bool cached, columns;       /* REDUCE: see reduce_rows.cuh */
+    bool tail;                  /* MAP: points are no multiple of vector */
+    bool wide;                  /* 64-bit indices */
+    bool through;               /* the chain's only store goes on in the kernel, not to memory */
+    int tile_dim;               /* TILES: the dim along which the other operands are contiguous */
+    int tile_m, tile_n, tile_k; /* GEMM, GEMM_TILES: a block's share of the result, and its steps along k */
+    int a_vector, b_vector;     /* GEMM_TILES: elements of the factors that are copied at once */
+    bool a_rows, b_rows;        /* GEMM_TILES: a lies along k, b along n */
     /* run-time side */
     int64_t columns_count, splits, chunk; /* vectors of a row, blocks that share it, vectors of each */
     int launches;                         /* splits > 1: one a phase, and one to finish */
@@ -26,6 +29,13 @@ typedef struct mfi_shape {
 bool mfi_shape_needs_wide(const mfi_problem *p);
 /* May reorder p's dims for the kernel's good. */
 void mfi_shape_choose(mfi_shape *layout, mfi_problem *p, const mfi_caps *caps);
+/* emit_gemm.c: the part of mfi_shape_choose for products; how the kernel is called. */
+void mfi_shape_choose_gemm(mfi_shape *layout, const mfi_problem *p);
+void mfi_emit_gemm_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *layout);
+void mfi_emit_gemm_call(mfi_text *out, const mfi_problem *p, const mfi_shape *layout, const char *block,
+                        const char *shared);
+/* Points of the last dim that every operand can be accessed in at once. */
+int mfi_shape_vector(const mfi_problem *p);
 /* Other blocks than chosen. MF_E_UNSUPPORTED: the kernel cannot have such. */
 mf_status mfi_shape_set_threads(mfi_shape *layout, int threads);
 /* Blocks of launch k. */

@@ -22,8 +22,8 @@ void mfi_emit_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *l, in
     if (l->skeleton == MFI_SK_REDUCE && (l->columns || l->lanes > 32)) {
         reduce_shape(out, l, launch);
         mfi_text_add(out, "::scratch");
-    } else if (l->skeleton == MFI_SK_GEMM) {
-        mfi_text_add(out, "sizeof(mf::gemm_simple_shared<%s>)", mfi_emit_ctype(p->u.matmul.acc));
+    } else if (p->anchor == MFI_MATMUL) {
+        mfi_emit_gemm_shared(out, p, l);
     }
 }
 
@@ -40,17 +40,14 @@ void mfi_emit_call(mfi_text *out, const mfi_problem *p, const mfi_shape *l, int 
         reduce_shape(out, l, launch);
         mfi_text_add(out, ", %d, %d>(a, %s, %s)", p->ndim - p->nreduce, p->ndim, block, shared);
     } else {
-        const mfi_matmul *mm = &p->u.matmul;
-        mfi_text_add(out, "mf::gemm_simple<chain, %s, %s, %s, %d, %s, %s, %d, %d>(a, %s, %s)",
-                     mfi_emit_storage(mm->a.dtype), mfi_emit_storage(mm->b.dtype), mfi_emit_ctype(mm->acc), p->ndim,
-                     word(mm->a.strides[p->ndim - 1] == 1), word(mm->b.strides[p->ndim - 2] == 1),
-                     mfi_view_vector_alignment(&mm->a, p, 1), mfi_view_vector_alignment(&mm->b, p, 1), block, shared);
+        mfi_emit_gemm_call(out, p, l, block, shared);
     }
 }
 
 static const struct {
     const char *header, *prefix;
-} kinds[] = {{"map", "map"}, {"map", "map"}, {"reduce_rows", "reduce"}, {"gemm_simple", "matmul"}};
+} kinds[] = {
+    {"map", "map"}, {"map", "map"}, {"reduce_rows", "reduce"}, {"gemm_simple", "matmul"}, {"gemm_tiles", "matmul"}};
 
 const char *mfi_emit_skeleton(const mfi_shape *l)
 {
@@ -60,7 +57,7 @@ const char *mfi_emit_skeleton(const mfi_shape *l)
 void mfi_emit_types(mfi_text *out, const mfi_problem *p, const mfi_shape *l)
 {
     mfi_emit_chain(out, p, l);
-    if (l->skeleton == MFI_SK_GEMM)
+    if (p->anchor == MFI_MATMUL)
         mfi_text_add(out, "\ntypedef mf::gemm_args<%d, args> kernel_args;\n", p->ndim);
     else
         mfi_text_add(out, "\ntypedef args kernel_args;\n");

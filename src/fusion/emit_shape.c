@@ -48,7 +48,7 @@ static bool is_point_access(const mfi_problem *p, const mfi_instr *in)
 
 /* ---- vectors ---- */
 
-static int choose_vector(const mfi_problem *p)
+int mfi_shape_vector(const mfi_problem *p)
 {
     int last = p->ndim - 1, vector = 1;
     for (int i = 0; i < p->chain.count; i++) {
@@ -153,7 +153,7 @@ static void choose_map(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps)
         l->vector = l->items = 1;
         return;
     }
-    l->vector = choose_vector(p);
+    l->vector = mfi_shape_vector(p);
     l->tail = points % l->vector != 0;
     /* One H200, a copy and a gelu: 4.23 TB/s both; 256 threads of 4 vectors 4.04 and 4.17, 128 of 1 vector 4.27
      * and 4.19. */
@@ -246,7 +246,7 @@ static void choose_columns(mfi_shape *l, const mfi_problem *p, const mfi_caps *c
 static void choose_rows(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps)
 {
     int64_t rows = mfi_problem_rows(p);
-    l->vector = choose_vector(p);
+    l->vector = mfi_shape_vector(p);
     int64_t count = l->columns_count = mfi_problem_points(p) / mfi_max64(rows, 1) / l->vector;
     int bytes = vector_bytes(p, l->vector), limit = power_at_most(128 / bytes, 8);
     l->items = 1;
@@ -321,7 +321,7 @@ void mfi_shape_choose(mfi_shape *l, mfi_problem *p, const mfi_caps *caps)
     if (p->chain.phases == 0)
         p->nreduce = 0;
     if (p->anchor == MFI_MATMUL) {
-        l->skeleton = MFI_SK_GEMM;
+        mfi_shape_choose_gemm(l, p);
     } else if (p->nreduce == 0) {
         l->skeleton = MFI_SK_MAP;
         choose_map(l, p, caps);
@@ -370,9 +370,9 @@ int64_t mfi_shape_grid(const mfi_shape *l, const mfi_problem *p, int launch)
         int64_t rows = p->shape[l->tile_dim];
         return points / rows / last * mfi_ceil_div(rows, 64) * mfi_ceil_div(last, 64);
     }
-    if (l->skeleton == MFI_SK_GEMM) {
+    if (p->anchor == MFI_MATMUL) {
         int64_t rows = p->shape[p->ndim - 2];
-        return points / rows / last * mfi_ceil_div(rows, 64) * mfi_ceil_div(last, 64);
+        return points / mfi_max64(rows * last, 1) * mfi_ceil_div(rows, l->tile_m) * mfi_ceil_div(last, l->tile_n);
     }
     bool shares = l->launches > 1 && (launch + 1 < l->launches || stores_points(p));
     return mfi_ceil_div(mfi_problem_rows(p), l->threads / l->lanes) * (shares ? l->splits : 1);

@@ -140,28 +140,51 @@ static char *random_world(world *w, const domain *d, int i, uint64_t seed)
 
 /* ---- matrix products ---- */
 
-enum { PRODUCT_CASES = 8 };
+/* Cases 0 to 7: odd sizes at odd places. From 8 on: whole vectors, padded rows, several tiles, every layout; no k at last. */
+enum { PRODUCT_CASES = 27 };
 
-/* A factor over (2, rows, columns) in a new buffer: by rows or by columns, forwards or backwards, at an odd place. */
-static mfi_view product_factor(world *w, mf_dtype dtype, int64_t rows, int64_t columns, bool by_columns, bool backwards)
+typedef struct product_case {
+    mf_dtype dtype;
+    int64_t m, n, k;
+    bool a_columns, b_columns, backwards, padded;
+} product_case;
+
+/* A factor over (2, rows, columns) in a new buffer: by rows or by columns. Padding is NaN. */
+static mfi_view product_factor(world *w, const product_case *c, int64_t rows, int64_t columns, bool by_columns)
 {
-    int64_t count = 2 * rows * columns, size = (int64_t)mf_dtype_size(dtype);
-    mfi_view v = {.slot = (int16_t)w->buffers, .dtype = dtype, .alignment = (int)size, .offset = 3};
-    v.strides[0] = rows * columns;
-    v.strides[1] = by_columns ? 1 : columns;
-    v.strides[2] = by_columns ? rows : 1;
-    if (backwards) {
+    int64_t size = (int64_t)mf_dtype_size(c->dtype), ld = (by_columns ? rows : columns) + (c->padded ? 16 : 0);
+    int64_t lines = by_columns ? columns : rows, first = c->padded ? 0 : 3;
+    mfi_view v = {.slot = (int16_t)w->buffers, .dtype = c->dtype, .alignment = c->padded ? 16 : (int)size};
+    v.offset = first;
+    v.strides[0] = lines * ld;
+    v.strides[1] = by_columns ? 1 : ld;
+    v.strides[2] = by_columns ? ld : 1;
+    w->bytes[v.slot] = (size_t)((2 * lines * ld + first + 1) * size);
+    w->memory[v.slot] = malloc(w->bytes[v.slot]);
+    w->copy[v.slot] = malloc(w->bytes[v.slot]);
+    memset(w->memory[v.slot], 0xff, w->bytes[v.slot]);
+    for (int64_t i = 0; i < 2 * lines * ld; i++)
+        if (i % ld < (by_columns ? rows : columns))
+            fill_element(w, w->memory[v.slot] + (first + i) * size, c->dtype);
+    memcpy(w->copy[v.slot], w->memory[v.slot], w->bytes[v.slot]);
+    if (c->backwards && columns) {
         v.offset += (columns - 1) * v.strides[2];
         v.strides[2] = -v.strides[2];
     }
-    w->bytes[v.slot] = (size_t)((count + 3) * size);
-    w->memory[v.slot] = malloc(w->bytes[v.slot]);
-    w->copy[v.slot] = malloc(w->bytes[v.slot]);
-    for (int64_t i = 0; i < count + 3; i++)
-        fill_element(w, w->memory[v.slot] + i * size, dtype);
-    memcpy(w->copy[v.slot], w->memory[v.slot], w->bytes[v.slot]);
     w->buffers++;
     return v;
+}
+
+static product_case product_case_of(int i)
+{
+    static const mf_dtype dtypes[] = {MF_F32, MF_F16, MF_BF16, MF_E4M3, MF_F64, MF_I32, MF_C64, MF_C128};
+    static const mf_dtype tiled[] = {MF_BF16, MF_F32, MF_F64, MF_C128, MF_C64, MF_F16};
+    if (i < 8)
+        return (product_case){dtypes[i], 70, 65, i == 4 ? 1 : 19, i & 1, i & 4, i & 2, false};
+    if (i == PRODUCT_CASES - 1)
+        return (product_case){MF_BF16, 72, 64, 0, false, false, false, true};
+    bool small = i >= 24; /* two more dtypes, one layout each */
+    return (product_case){tiled[small ? 4 + i % 2 : (i - 8) / 4], 136, 72, 40, i & 1, i & 2, false, true};
 }
 
 static double complex product_element(const world *w, const mfi_view *v, int64_t batch, int64_t row, int64_t column)
@@ -170,12 +193,12 @@ static double complex product_element(const world *w, const mfi_view *v, int64_t
     return read_element(w->copy[v->slot] + i * (int64_t)mf_dtype_size(v->dtype), v->dtype);
 }
 
-/* Product number i: max(a b, bias) in a batch of 2, of odd sizes, its answer in the copies. */
+/* Product number i: max(a b, bias) in a batch of 2, its answer in the copies. */
 static void random_product(world *w, int i)
 {
-    static const mf_dtype dtypes[PRODUCT_CASES] = {MF_F32, MF_F16, MF_BF16, MF_E4M3, MF_F64, MF_I32, MF_C64, MF_C128};
-    const int64_t m = 70, n = 65, k = i == 4 ? 1 : 19;
-    mf_dtype d = dtypes[i];
+    const product_case of = product_case_of(i);
+    const int64_t m = of.m, n = of.n, k = of.k;
+    mf_dtype d = of.dtype;
     mfi_ctype c = mfi_compute_type(d);
     *w = (world){.random = 5 + (uint64_t)i};
     w->p = (mfi_problem){.anchor = MFI_MATMUL, .ndim = 3, .shape = {2, m, n}};
@@ -184,8 +207,8 @@ static void random_product(world *w, int i)
     emit_store(w, emit_apply(w, c >= MFI_C64 ? MF_OP_ADD : MF_OP_MAXIMUM, c, 0, bias, -1), mfi_ctype_dtype(c), 0);
     know_alignments(w);
     w->p.u.matmul = (mfi_matmul){.m = m, .n = n, .k = k, .acc = c};
-    mfi_view a = w->p.u.matmul.a = product_factor(w, d, m, k, i & 1, i & 2);
-    mfi_view b = w->p.u.matmul.b = product_factor(w, d, k, n, i & 2, i & 4);
+    mfi_view a = w->p.u.matmul.a = product_factor(w, &of, m, k, of.a_columns);
+    mfi_view b = w->p.u.matmul.b = product_factor(w, &of, k, n, of.b_columns);
     size_t size = mfi_ctype_size(c);
     w->acc = malloc((size_t)(2 * m * n) * size);
     for (int64_t at = 0; at < 2 * m * n; at++) {

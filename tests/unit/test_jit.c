@@ -334,24 +334,37 @@ Test(jit, every_reduction_of_every_type)
         }
 }
 
+/* how 0 to 3: whole vectors, in every layout; 4: odd places and strides. */
+static void check_product(mf_dtype d, int how)
+{
+    int64_t m = how < 4 ? 256 : 100, n = how < 4 ? 512 : 50, k = how < 4 ? 64 : 7;
+    mfi_problem p = domain(3, 0, DIMS(3, m, n));
+    mfi_ctype c = mfi_compute_type(d);
+    int size = how < 4 ? 16 : (int)mf_dtype_size(d);
+    p.anchor = MFI_MATMUL;
+    p.u.matmul = (mfi_matmul){.m = m, .n = n, .k = k, .acc = c};
+    p.u.matmul.a = (mfi_view){.dtype = d, .alignment = size, .strides = {0, how & 1 ? 1 : k, how & 1 ? m : 1}};
+    p.u.matmul.b = (mfi_view){.dtype = d, .alignment = size, .strides = {k * n, how & 2 ? 1 : n, how & 2 ? k : 1}};
+    if (how == 4)
+        p.u.matmul.b.strides[1] = -1, p.u.matmul.b.strides[2] = 7;
+    mfi_instr acc = NONE;
+    acc.kind = MFI_ACC;
+    acc.ctype = (uint8_t)c;
+    int16_t v = add(&p, acc), bias = load(&p, d, DIMS(0, 0, 1)), tile = load(&p, d, DIMS(m * n, n, 1));
+    v = apply(&p, MF_OP_ADD, c, c, v, bias, -1);
+    store(&p, d, DIMS(m * n, n, 1), apply(&p, MF_OP_MULTIPLY, c, c, v, tile, -1), false);
+    check_step(&p, targets[(d + how) % 3], 0, mf_dtype_name(d));
+}
+
 Test(jit, matrix_products)
 {
     if (!can_compile())
         return;
     for (int d = 0; d < MF_DTYPE_COUNT; d++) {
-        mfi_problem p = domain(3, 0, DIMS(3, 100, 50));
-        mfi_ctype c = mfi_compute_type((mf_dtype)d);
-        int size = (int)mf_dtype_size((mf_dtype)d);
-        p.anchor = MFI_MATMUL;
-        p.u.matmul = (mfi_matmul){.m = 100, .n = 50, .k = 7, .acc = c};
-        p.u.matmul.a = (mfi_view){.dtype = (mf_dtype)d, .alignment = size, .strides = {0, 7, 1}};
-        p.u.matmul.b = (mfi_view){.dtype = (mf_dtype)d, .alignment = size, .strides = {350, -1, 7}};
-        mfi_instr acc = NONE;
-        acc.kind = MFI_ACC;
-        acc.ctype = (uint8_t)c;
-        int16_t v = add(&p, acc), bias = load(&p, (mf_dtype)d, DIMS(0, 0, 1));
-        store(&p, (mf_dtype)d, DIMS(5000, 50, 1), apply(&p, MF_OP_ADD, c, c, v, bias, -1), false);
-        check_step(&p, targets[d % 3], 0, mf_dtype_name((mf_dtype)d));
+        bool tiled = d == MF_F16 || d == MF_BF16 ||
+                     (mfi_compute_type((mf_dtype)d) >= MFI_F32 && mf_dtype_size((mf_dtype)d) >= 4);
+        for (int how = tiled ? 0 : 4; how < 5; how++)
+            check_product((mf_dtype)d, how);
     }
 }
 

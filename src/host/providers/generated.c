@@ -57,22 +57,35 @@ static bool bid_map(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     return true;
 }
 
-/* Each tile of 64 x 64 is done whole, at a third of the peak. */
+/* Share of the peak that a kernel's loop is taken to reach: of tensor cores where it runs on them. */
+static double matmul_flops_per_us(const mfi_problem *p, const mfi_shape *l, const mfi_caps *c)
+{
+    bool half = p->u.matmul.a.dtype == MF_F16 || p->u.matmul.a.dtype == MF_BF16;
+    if (l->skeleton == MFI_SK_GEMM_TILES)
+        return half ? 0.2 * c->tensor_flops_per_us : 0.35 * c->flops_per_us;
+    return 0.3 * c->flops_per_us;
+}
+
+/* Each tile is done whole. */
 static bool bid_matmul(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     const mfi_matmul *mm = &p->u.matmul;
-    double batch = (double)mfi_problem_points(p) / (double)mfi_max64(mm->m * mm->n, 1);
-    double tiles = batch * (double)mfi_ceil_div(mm->m, 64) * (double)mfi_ceil_div(mm->n, 64);
-    double waves = tiles / c->multiprocessors < 1 ? 1 : tiles / c->multiprocessors;
-    double flops = 2.0 * 64 * 64 * (double)mm->k * (mm->acc >= MFI_C64 ? 4 : 1) *
-                   (mm->acc == MFI_F64 || mm->acc == MFI_C128 ? 2 : 1);
     MF_REFUSE_UNLESS(p->nreduce == 0 && p->chain.phases == 0, NO_EPILOGUE, "reductions in the epilogue");
+    mfi_problem copy = *p;
+    mfi_shape l;
+    mfi_shape_choose(&l, &copy, c);
+    double batch = (double)mfi_problem_points(p) / (double)mfi_max64(mm->m * mm->n, 1);
+    double tiles = batch * (double)mfi_ceil_div(mm->m, l.tile_m) * (double)mfi_ceil_div(mm->n, l.tile_n);
+    double waves = tiles / c->multiprocessors < 1 ? 1 : tiles / c->multiprocessors;
+    double flops = 2.0 * l.tile_m * l.tile_n * (double)mm->k * (mm->acc >= MFI_C64 ? 4 : 1) *
+                   (mm->acc == MFI_F64 || mm->acc == MFI_C128 ? 2 : 1);
     MF_REFUSE_UNLESS(tiles <= 0x7fffffff, SIZE, "%.0f blocks would be launched", tiles);
     bid->bytes = mfi_problem_bytes(p);
     bid->launches = 1;
-    bid->cost_us = waves * flops / (0.3 * c->flops_per_us / c->multiprocessors) + (double)bid->bytes / c->bytes_per_us +
-                   c->launch_us;
-    snprintf(bid->kernel, sizeof bid->kernel, "mf_matmul %s", mfi_ctype_name(mm->acc));
+    bid->cost_us = waves * flops / (matmul_flops_per_us(p, &l, c) / c->multiprocessors) +
+                   (double)bid->bytes / c->bytes_per_us + c->launch_us;
+    snprintf(bid->kernel, sizeof bid->kernel, "mf_matmul %s %dx%dx%d", mfi_ctype_name(mm->acc), l.tile_m, l.tile_n,
+             l.tile_k);
     return true;
 }
 

@@ -1,0 +1,80 @@
+/* Generated matrix products: which kernel, its tiles, how it reads the factors, and its call. */
+#include "emit.h"
+
+static const char *word(bool value)
+{
+    return value ? "true" : "false";
+}
+
+/* gemm_tiles.cuh: blocks of 256 threads, whose stages fit into 47 KiB in either layout. */
+static const struct {
+    mf_dtype dtype;
+    int m, n, k;
+} tiles[] = {{MF_F16, 128, 128, 32}, {MF_BF16, 128, 128, 32}, {MF_F32, 128, 128, 16},
+             {MF_F64, 64, 64, 16},   {MF_C64, 64, 64, 16},    {MF_C128, 64, 32, 8}};
+
+/* Elements that one copy may take: the view is contiguous along `along`, of `extent` elements. */
+static int factor_vector(const mfi_view *view, const mfi_problem *p, int along, int64_t extent)
+{
+    int64_t size = (int64_t)mf_dtype_size(view->dtype), vector = mfi_max64(16 / size, 1);
+    if (view->strides[along] != 1)
+        return 1;
+    for (int d = 0; d < p->ndim; d++)
+        while (d != along && vector > 1 && view->strides[d] % vector)
+            vector /= 2;
+    while (vector > 1 && (extent % vector || view->alignment < vector * size))
+        vector /= 2;
+    return (int)vector;
+}
+
+/* Copies of one element need it aligned as the instruction wants it. */
+static bool aligned(const mfi_view *view)
+{
+    return view->alignment >= (int)mf_dtype_size(view->dtype);
+}
+
+void mfi_shape_choose_gemm(mfi_shape *l, const mfi_problem *p)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    int rows = p->ndim - 2, columns = p->ndim - 1;
+    l->skeleton = MFI_SK_GEMM;
+    l->tile_m = l->tile_n = 64;
+    l->tile_k = 16;
+    for (size_t i = 0; i < MFI_COUNT(tiles); i++)
+        if (tiles[i].dtype == mm->a.dtype && tiles[i].dtype == mm->b.dtype &&
+            mm->acc == mfi_compute_type(mm->a.dtype) && aligned(&mm->a) && aligned(&mm->b)) {
+            l->skeleton = MFI_SK_GEMM_TILES;
+            l->tile_m = tiles[i].m;
+            l->tile_n = tiles[i].n;
+            l->tile_k = tiles[i].k;
+            l->vector = mfi_shape_vector(p);
+            l->a_rows = mm->a.strides[columns] == 1 || mm->a.strides[rows] != 1;
+            l->b_rows = mm->b.strides[columns] == 1 || mm->b.strides[rows] != 1;
+            l->a_vector = factor_vector(&mm->a, p, l->a_rows ? columns : rows, l->a_rows ? mm->k : mm->m);
+            l->b_vector = factor_vector(&mm->b, p, l->b_rows ? columns : rows, l->b_rows ? mm->n : mm->k);
+        }
+}
+
+void mfi_emit_gemm_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *l)
+{
+    if (l->skeleton == MFI_SK_GEMM)
+        mfi_text_add(out, "sizeof(mf::gemm_simple_shared<%s>)", mfi_emit_ctype(p->u.matmul.acc));
+    else
+        mfi_text_add(out, "mf::gemm_tiles_config<%s, %d, %d, %d, %d, %s, %s>::BYTES",
+                     mfi_emit_storage(p->u.matmul.a.dtype), l->tile_m, l->tile_n, l->tile_k, l->threads,
+                     word(l->a_rows), word(l->b_rows));
+}
+
+void mfi_emit_gemm_call(mfi_text *out, const mfi_problem *p, const mfi_shape *l, const char *block, const char *shared)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    if (l->skeleton == MFI_SK_GEMM)
+        mfi_text_add(out, "mf::gemm_simple<chain, %s, %s, %s, %d, %s, %s, %d, %d>(a, %s, %s)",
+                     mfi_emit_storage(mm->a.dtype), mfi_emit_storage(mm->b.dtype), mfi_emit_ctype(mm->acc), p->ndim,
+                     word(mm->a.strides[p->ndim - 1] == 1), word(mm->b.strides[p->ndim - 2] == 1),
+                     mfi_view_vector_alignment(&mm->a, p, 1), mfi_view_vector_alignment(&mm->b, p, 1), block, shared);
+    else
+        mfi_text_add(out, "mf::gemm_tiles<chain, %s, %d, %d, %d, %d, %d, %s, %s, %d, %d, %d>(a, %s, %s)",
+                     mfi_emit_storage(mm->a.dtype), p->ndim, l->tile_m, l->tile_n, l->tile_k, l->threads,
+                     word(l->a_rows), word(l->b_rows), l->a_vector, l->b_vector, l->vector, block, shared);
+}
