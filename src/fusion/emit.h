@@ -21,6 +21,7 @@ typedef struct mfi_shape {
     int tile_m, tile_n, tile_k; /* GEMM, GEMM_TILES: a block's share of the result, and its steps along k */
     int a_vector, b_vector;     /* GEMM_TILES: elements of the factors that are copied at once */
     bool a_rows, b_rows;        /* GEMM_TILES: a lies along k, b along n */
+    double share;               /* GEMM, GEMM_TILES: of the peak rate that is estimated */
     /* run-time side */
     int64_t columns_count, splits, chunk; /* vectors of a row, blocks that share it, vectors of each */
     int launches;                         /* splits > 1: one a phase, and one to finish */
@@ -30,7 +31,7 @@ bool mfi_shape_needs_wide(const mfi_problem *p);
 /* May reorder p's dims for the kernel's good. */
 void mfi_shape_choose(mfi_shape *layout, mfi_problem *p, const mfi_caps *caps);
 /* emit_gemm.c: the part of mfi_shape_choose for products; how the kernel is called. */
-void mfi_shape_choose_gemm(mfi_shape *layout, const mfi_problem *p);
+void mfi_shape_choose_gemm(mfi_shape *layout, const mfi_problem *p, const mfi_caps *caps);
 void mfi_emit_gemm_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *layout);
 void mfi_emit_gemm_call(mfi_text *out, const mfi_problem *p, const mfi_shape *layout, const char *block,
                         const char *shared);

@@ -6,12 +6,15 @@ static const char *word(bool value)
     return value ? "true" : "false";
 }
 
-/* gemm_tiles.cuh: blocks of 256 threads, whose stages fit into 47 KiB in either layout. */
+/* gemm_tiles.cuh: blocks of 256 threads, whose stages fit into 47 KiB in either layout. share: of the peak, of tensor cores for
+ * 16 bits, that the loop is taken to reach. */
 static const struct {
     mf_dtype dtype;
     int m, n, k;
-} tiles[] = {{MF_F16, 128, 128, 32}, {MF_BF16, 128, 128, 32}, {MF_F32, 128, 128, 16},
-             {MF_F64, 64, 64, 16},   {MF_C64, 64, 64, 16},    {MF_C128, 64, 32, 8}};
+    double share;
+} tiles[] = {{MF_F16, 128, 128, 32, 0.2}, {MF_F16, 64, 64, 64, 0.15},   {MF_BF16, 128, 128, 32, 0.2},
+             {MF_BF16, 64, 64, 64, 0.15}, {MF_F32, 128, 128, 16, 0.35}, {MF_F32, 64, 64, 16, 0.3},
+             {MF_F64, 64, 64, 16, 0.35},  {MF_C64, 64, 64, 16, 0.35},   {MF_C128, 64, 32, 8, 0.35}};
 
 /* Elements that one copy may take: the view is contiguous along `along`, of `extent` elements. */
 static int factor_vector(const mfi_view *view, const mfi_problem *p, int along, int64_t extent)
@@ -33,26 +36,48 @@ static bool aligned(const mfi_view *view)
     return view->alignment >= (int)mf_dtype_size(view->dtype);
 }
 
-void mfi_shape_choose_gemm(mfi_shape *l, const mfi_problem *p)
+/* In the time that one multiprocessor at its peak takes for an element: every wave is done whole. */
+static double tiles_cost(size_t i, const mfi_problem *p, const mfi_caps *caps)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    int64_t batch = mfi_problem_points(p) / mfi_max64(mm->m * mm->n, 1);
+    int64_t count = batch * mfi_ceil_div(mm->m, tiles[i].m) * mfi_ceil_div(mm->n, tiles[i].n);
+    return (double)mfi_ceil_div(count, mfi_max64(caps->multiprocessors, 1)) * tiles[i].m * tiles[i].n / tiles[i].share;
+}
+
+static void use_tiles(mfi_shape *l, size_t i, const mfi_problem *p)
 {
     const mfi_matmul *mm = &p->u.matmul;
     int rows = p->ndim - 2, columns = p->ndim - 1;
+    l->skeleton = MFI_SK_GEMM_TILES;
+    l->tile_m = tiles[i].m;
+    l->tile_n = tiles[i].n;
+    l->tile_k = tiles[i].k;
+    l->share = tiles[i].share;
+    l->vector = mfi_shape_vector(p);
+    l->a_rows = mm->a.strides[columns] == 1 || mm->a.strides[rows] != 1;
+    l->b_rows = mm->b.strides[columns] == 1 || mm->b.strides[rows] != 1;
+    l->a_vector = factor_vector(&mm->a, p, l->a_rows ? columns : rows, l->a_rows ? mm->k : mm->m);
+    l->b_vector = factor_vector(&mm->b, p, l->b_rows ? columns : rows, l->b_rows ? mm->n : mm->k);
+}
+
+void mfi_shape_choose_gemm(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    double least = -1;
     l->skeleton = MFI_SK_GEMM;
     l->tile_m = l->tile_n = 64;
     l->tile_k = 16;
-    for (size_t i = 0; i < MFI_COUNT(tiles); i++)
-        if (tiles[i].dtype == mm->a.dtype && tiles[i].dtype == mm->b.dtype &&
-            mm->acc == mfi_compute_type(mm->a.dtype) && aligned(&mm->a) && aligned(&mm->b)) {
-            l->skeleton = MFI_SK_GEMM_TILES;
-            l->tile_m = tiles[i].m;
-            l->tile_n = tiles[i].n;
-            l->tile_k = tiles[i].k;
-            l->vector = mfi_shape_vector(p);
-            l->a_rows = mm->a.strides[columns] == 1 || mm->a.strides[rows] != 1;
-            l->b_rows = mm->b.strides[columns] == 1 || mm->b.strides[rows] != 1;
-            l->a_vector = factor_vector(&mm->a, p, l->a_rows ? columns : rows, l->a_rows ? mm->k : mm->m);
-            l->b_vector = factor_vector(&mm->b, p, l->b_rows ? columns : rows, l->b_rows ? mm->n : mm->k);
+    l->share = 0.3;
+    if (mm->a.dtype != mm->b.dtype || mm->acc != mfi_compute_type(mm->a.dtype) || !aligned(&mm->a) || !aligned(&mm->b))
+        return;
+    for (size_t i = 0; i < MFI_COUNT(tiles); i++) {
+        double cost = tiles[i].dtype == mm->a.dtype ? tiles_cost(i, p, caps) : -1;
+        if (cost >= 0 && (least < 0 || cost < least)) {
+            least = cost;
+            use_tiles(l, i, p);
         }
+    }
 }
 
 void mfi_emit_gemm_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *l)

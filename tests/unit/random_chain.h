@@ -184,7 +184,7 @@ static product_case product_case_of(int i)
     if (i == PRODUCT_CASES - 1)
         return (product_case){MF_BF16, 72, 64, 0, false, false, false, true};
     bool small = i >= 24; /* two more dtypes, one layout each */
-    return (product_case){tiled[small ? 4 + i % 2 : (i - 8) / 4], 136, 72, 40, i & 1, i & 2, false, true};
+    return (product_case){tiled[small ? 4 + i % 2 : (i - 8) / 4], 248, 104, 40, i & 1, i & 2, false, true};
 }
 
 static double complex product_element(const world *w, const mfi_view *v, int64_t batch, int64_t row, int64_t column)

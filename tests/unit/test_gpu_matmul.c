@@ -1,7 +1,7 @@
-/* Matrix products on the GPU, cuBLASLt called directly, against double-precision loops. One test: CUDA starts once. */
+/* Matrix products on the GPU, cuBLASLt and generated kernels called directly, against double-precision loops. One test: CUDA starts once. */
 #include "gpu_harness.h"
 
-extern const mfi_provider mfi_provider_cublaslt, mfi_provider_ref;
+extern const mfi_provider mfi_provider_cublaslt, mfi_provider_generated, mfi_provider_ref;
 static const mfi_provider *provider;
 
 typedef enum layout { ROWS, COLUMNS, PADDED, EVERY_OTHER, BACKWARDS, LAYOUTS } layout;
@@ -210,8 +210,12 @@ static void activations_of_nan(void)
 
 Test(gpu, matmul)
 {
-    provider = open_context(MFI_MATMUL) ? &mfi_provider_cublaslt : &mfi_provider_ref;
-    matmuls();
-    activations_of_nan();
+    bool gpu = open_context(MFI_MATMUL);
+    const mfi_provider *const providers[] = {gpu ? &mfi_provider_cublaslt : &mfi_provider_ref, &mfi_provider_generated};
+    for (int i = 0; i < (gpu ? 2 : 1); i++) {
+        provider = providers[i];
+        matmuls();
+        activations_of_nan();
+    }
     mf_context_free(context);
 }

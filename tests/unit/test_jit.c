@@ -334,10 +334,10 @@ Test(jit, every_reduction_of_every_type)
         }
 }
 
-/* how 0 to 3: whole vectors, in every layout; 4: odd places and strides. */
+/* how 0 to 3: whole vectors and large tiles, in every layout; 4: small tiles, odd places and strides. */
 static void check_product(mf_dtype d, int how)
 {
-    int64_t m = how < 4 ? 256 : 100, n = how < 4 ? 512 : 50, k = how < 4 ? 64 : 7;
+    int64_t m = how < 4 ? 256 : 100, n = how < 4 ? 8192 : 50, k = how < 4 ? 64 : 7;
     mfi_problem p = domain(3, 0, DIMS(3, m, n));
     mfi_ctype c = mfi_compute_type(d);
     int size = how < 4 ? 16 : (int)mf_dtype_size(d);

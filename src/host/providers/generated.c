@@ -57,13 +57,10 @@ static bool bid_map(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     return true;
 }
 
-/* Share of the peak that a kernel's loop is taken to reach: of tensor cores where it runs on them. */
 static double matmul_flops_per_us(const mfi_problem *p, const mfi_shape *l, const mfi_caps *c)
 {
     bool half = p->u.matmul.a.dtype == MF_F16 || p->u.matmul.a.dtype == MF_BF16;
-    if (l->skeleton == MFI_SK_GEMM_TILES)
-        return half ? 0.2 * c->tensor_flops_per_us : 0.35 * c->flops_per_us;
-    return 0.3 * c->flops_per_us;
+    return l->share * (half && l->skeleton == MFI_SK_GEMM_TILES ? c->tensor_flops_per_us : c->flops_per_us);
 }
 
 /* Each tile is done whole. */
