@@ -218,8 +218,9 @@ template <class F, int ND, class A, class I> MF_DEVICE bool fft_place(const A &a
 }
 
 // Signals of S or of what chain Before makes: transform F and chain Last; or transform F, chain Middle on each bin,
-// transform G, and chain Last.
-template <class F, class G, class S, class Before, class Middle, class Last, int ND, bool UNIT, bool FULL, class A>
+// transform G, and chain Last. KEEP: only so many of the first terms are stored, 0: all.
+template <class F, class G, class S, class Before, class Middle, class Last, int ND, bool UNIT, bool FULL, i64 KEEP,
+          class A>
 MF_DEVICE void fft_chain(const A &a, u32 block, void *shared)
 {
     typedef typename F::real T;
@@ -242,6 +243,8 @@ MF_DEVICE void fft_chain(const A &a, u32 block, void *shared)
     }
     if (fft_place<F, ND>(a, block, p))
         G::each_result(x, [&](int k, const auto *z) {
+            if (KEEP && k >= KEEP)
+                return;
             p.c[ND - 1] = k;
             fft_finish<Last>(a.last, p, z, a.fft.scale[1]);
         });

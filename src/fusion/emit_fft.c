@@ -227,11 +227,11 @@ static void call(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s)
     mfi_fft_parts parts = mfi_fft_parts_of(p);
     const mfi_fft *first = first_transform(p);
     bool unit = first->in.strides[p->ndim - 1] == 1, full = first->in_extent[0] == first->in_shape[0];
-    mfi_text_add(out,
-                 "mf::fft_chain<first, second, %s, %s, %s, last_chain::chain<%d>, %d, %s, %s>(a, blockIdx.x, shared)",
-                 mfi_emit_storage(first->in.dtype), parts.before ? "first_chain::chain<1>" : "mf::no_chain",
-                 parts.first ? "middle_chain::chain<1>" : "mf::no_chain", s->last.vector, p->ndim,
-                 unit ? "true" : "false", full ? "true" : "false");
+    mfi_text_add(
+        out, "mf::fft_chain<first, second, %s, %s, %s, last_chain::chain<%d>, %d, %s, %s, %lld>(a, blockIdx.x, shared)",
+        mfi_emit_storage(first->in.dtype), parts.before ? "first_chain::chain<1>" : "mf::no_chain",
+        parts.first ? "middle_chain::chain<1>" : "mf::no_chain", s->last.vector, p->ndim, unit ? "true" : "false",
+        full ? "true" : "false", mfi_fft_is_narrow(p) ? (long long)p->shape[p->ndim - 1] : 0);
 }
 
 mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shape *s)

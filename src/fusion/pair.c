@@ -17,7 +17,7 @@ static int uses(const mfi_problem *p, int slot)
     return found;
 }
 
-static const mfi_view *only_store(const mfi_problem *p)
+const mfi_view *mfi_only_store(const mfi_problem *p)
 {
     const mfi_view *store = NULL;
     for (int i = 0; i < p->chain.count; i++)
@@ -121,7 +121,7 @@ static bool same_dims(mfi_problem *first, mfi_problem *second, int64_t x)
 
 static bool passes_on(const mfi_problem *first, const mfi_problem *second)
 {
-    const mfi_view *out = only_store(first), *in = &second->u.fft.in;
+    const mfi_view *out = mfi_only_store(first), *in = &second->u.fft.in;
     int last = first->ndim - 1;
     if (out->offset != in->offset || first->ndim != second->ndim)
         return false;
@@ -138,7 +138,7 @@ static bool candidates(const mfi_schedule *s, int index)
     const mfi_problem *first = s->step[index], *second = s->step[index + 1];
     if (!suits(first, second))
         return false;
-    const mfi_view *store = only_store(first);
+    const mfi_view *store = mfi_only_store(first);
     int slot = second->u.fft.in.slot, others = 0;
     if (!store || store->slot != slot || slot < s->inputs + s->outputs || !exact(store->dtype, second->u.fft.f64))
         return false;

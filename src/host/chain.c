@@ -68,6 +68,17 @@ static int64_t matrix_bytes(const mfi_view *v, const mfi_problem *p, int batch, 
     return mfi_view_bytes(v, batch + 2, shape);
 }
 
+int64_t mfi_fft_terms(const mfi_fft *f)
+{
+    return f->kind == MF_RFFT ? f->n[0] / 2 + 1 : f->n[0];
+}
+
+bool mfi_fft_is_narrow(const mfi_problem *p)
+{
+    return (p->anchor == MFI_FFT || p->anchor == MFI_FFT_PAIR) && p->u.fft.naxes == 1 &&
+           p->shape[p->ndim - 1] < mfi_fft_terms(&p->u.fft);
+}
+
 void mfi_problem_free(mfi_problem *p)
 {
     if (p)

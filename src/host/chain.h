@@ -117,6 +117,9 @@ typedef struct mfi_problem {
 
 /* chain.c */
 void mfi_problem_free(mfi_problem *p);
+/* The terms that a transform of one axis gives. Its domain has fewer along the axis where only the first ones are stored. */
+int64_t mfi_fft_terms(const mfi_fft *f);
+bool mfi_fft_is_narrow(const mfi_problem *p);
 int mfi_op_arity(int op);
 bool mfi_op_defined(mf_op op, mfi_ctype ctype);
 const char *mfi_ctype_name(mfi_ctype ctype);      /* "f32" … */

@@ -172,6 +172,36 @@ static mf_status pair_steps(bool *joined, mf_plan *plan, int index)
     return status;
 }
 
+/* Let step `index` store only what others read of its result, where that pays. */
+static void narrow_step(mf_plan *plan, int index)
+{
+    mfi_problem *p = plan->schedule->step[index];
+    int64_t *terms = &p->shape[p->ndim - 1], all = *terms, read = mfi_terms_read(plan->schedule, index);
+    offers whole, part;
+    if (read >= all)
+        return;
+    ask(&whole, plan, p);
+    *terms = read;
+    ask(&part, plan, p);
+    if (cost(&part) >= cost(&whole))
+        *terms = all;
+}
+
+/* Of a step whose kernel could not be made: one that others can run, too, or two in place of a pair. */
+static mf_status retreat(bool *retry, mf_plan *plan, int index)
+{
+    mfi_problem *p = plan->schedule->step[index];
+    *retry = mfi_fft_is_narrow(p) || p->anchor == MFI_FFT_PAIR;
+    if (mfi_fft_is_narrow(p)) {
+        p->shape[p->ndim - 1] = mfi_fft_terms(&p->u.fft);
+    } else if (*retry) {
+        MF_TRY(mfi_schedule_part(plan->schedule, index));
+        for (int k = 0; k < 2; k++)
+            MF_TRY(cut_step(plan, index + 1 - k));
+    }
+    return MF_OK;
+}
+
 /* ---- preparing ---- */
 
 static void refuse(mfi_step *step, const mfi_provider *provider, mfi_reason reason, const char *detail)
@@ -415,17 +445,19 @@ static mf_status decide(mf_plan *plan, const mf_plan_options *o)
     }
     for (int i = 0; i < plan->schedule->steps && fuse; i++)
         MF_TRY(cut_step(plan, i));
+    for (int i = 0; i < plan->schedule->steps && fuse; i++)
+        narrow_step(plan, i);
     for (int i = 0; i < plan->schedule->steps; i++) {
         MF_TRY(add_step(plan));
         mf_status status = prepare_step(plan, &plan->step[i]);
         if (status == MF_OK)
             continue;
-        if (plan->step[i].problem->anchor != MFI_FFT_PAIR || status == MF_E_MEMORY)
+        bool retry = false;
+        if (status != MF_E_MEMORY)
+            MF_TRY(retreat(&retry, plan, i));
+        if (!retry)
             return status;
-        plan->steps = i--; /* its kernel could not be made: the two by themselves */
-        MF_TRY(mfi_schedule_part(plan->schedule, plan->steps));
-        for (int k = 0; k < 2; k++)
-            MF_TRY(cut_step(plan, plan->steps + 1 - k));
+        plan->steps = i--;
     }
     total_up(plan);
     find_in_place(plan);

@@ -89,6 +89,11 @@ mf_status mfi_pair(mfi_problem **out, const mfi_schedule *s, int index);
 void mfi_schedule_join(mfi_schedule *s, int index, mfi_problem *pair);
 mf_status mfi_schedule_part(mfi_schedule *s, int index);
 
+/* Where the chain's one store goes; NULL if it has several. */
+const mfi_view *mfi_only_store(const mfi_problem *p);
+/* narrow.c: how many of a transform's first terms, of each signal, other steps read; all of them where that is unknown. */
+int64_t mfi_terms_read(const mfi_schedule *s, int index);
+
 /* split.c: cut p's chain after value `at`: p computes up to there into `slot`, *rest does what follows. */
 mf_status mfi_split(mfi_problem **rest, mfi_problem *p, int at, int slot, mf_dtype dtype);
 bool mfi_can_split(const mfi_problem *p, int at); /* only value `at` crosses */

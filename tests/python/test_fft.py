@@ -251,11 +251,28 @@ def test_spectral_layer_2d(rng):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
-def test_padding_joins_the_inverse_transform_on_a_gpu(dtype):
+def test_truncation_and_padding_join_the_transforms_on_a_gpu(dtype):
     """The kept modes lie across the batch; few against the result, they are padded in the kernel and not by a copy."""
     plan = mf.plan(spectral_layer, mf.spec((64, 64, 1024), dtype), mf.spec((64, 64, 64), "complex64"), target="sm_90a")
-    last = plan.explain().split("step 3:")[1]
+    _, first, _, last = plan.explain().split("\nstep ")
+    assert "runs on generated_fft" in first and "over 4096x64\n" in first, first  # the other terms are not stored
     assert "runs on generated_fft" in last and "1 launch," in last, last
+
+
+def test_terms_that_are_read_are_stored():
+    """A second reader of all terms, or a result of the caller's, keeps a transform whole."""
+
+    def both(x, w):
+        y = mf.fft.fft(x)
+        return mf.matmul(y[..., :32], w), y
+
+    def ends(x, w):
+        y = mf.fft.fft(x)
+        return mf.matmul(y[..., :32], w) + mf.matmul(y[..., -32:], w)
+
+    for function in (both, ends):
+        plan = mf.plan(function, mf.spec((500, 256), "complex64"), mf.spec((32, 32), "complex64"), target="sm_90a")
+        assert "fft f32 n=256 over 500x256\n" in plan.explain(), plan.explain()
 
 
 @pytest.mark.parametrize("providers", ["fftw", "ref"])

@@ -282,6 +282,8 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     static const char *const types[2][4] = {{"C2C", "C2C", "R2C", "C2R"}, {"Z2Z", "Z2Z", "D2Z", "Z2D"}};
     mfi_cufft_spec f;
     MF_REFUSE_UNLESS(p->anchor == MFI_FFT, NOT_ANCHOR, "it transforms");
+    MF_REFUSE_UNLESS(!mfi_fft_is_narrow(p), LAYOUT, "it stores all terms, the step keeps %lld",
+                     (long long)p->shape[p->ndim - 1]);
     MF_REFUSE_UNLESS(c->cuda, WRONG_TARGET, "the target is %s", c->arch);
 #ifndef MFI_WITH_CUDA
     return mfi_refuse(bid, MFI_R_NOT_BUILT, "built without CUDA's headers");

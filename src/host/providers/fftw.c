@@ -184,6 +184,8 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     MF_REFUSE_UNLESS(!c->cuda, WRONG_TARGET, "FFTW runs on the CPU, the target is %s", c->arch);
     MF_REFUSE_UNLESS(p->anchor == MFI_FFT || p->anchor == MFI_FFT_PAIR, NOT_ANCHOR, "only FFTs");
+    MF_REFUSE_UNLESS(!mfi_fft_is_narrow(p), LAYOUT, "it stores all terms, the step keeps %lld",
+                     (long long)p->shape[p->ndim - 1]);
     bool f64 = p->u.fft.f64;
     MF_REFUSE_UNLESS(c->library[f64 ? MFI_LIB_FFTW : MFI_LIB_FFTWF], NOT_FOUND, "no FFTW for %s; see mathfuse info",
                      f64 ? "f64" : "f32");
