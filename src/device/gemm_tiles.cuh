@@ -118,6 +118,9 @@ MF_DEVICE void gemm_tiles(const A &a, u32 number, void *shared)
                 sums[(row - first) * C::LD + column] = x;
         });
         __syncthreads();
+#if defined(__CUDACC__)
+#pragma unroll 1 // several chains at once would spill
+#endif
         for (int e = (int)threadIdx.x; e < C::PART * (N / V); e += THREADS) {
             int row = e / (N / V), column = e % (N / V) * V;
             if (m0 + first + row >= m || n0 + column >= n)

@@ -12,8 +12,8 @@ static const struct {
     mf_dtype dtype;
     int m, n, k;
     double share;
-} tiles[] = {{MF_F16, 128, 128, 32, 0.2}, {MF_F16, 64, 64, 64, 0.15},   {MF_BF16, 128, 128, 32, 0.2},
-             {MF_BF16, 64, 64, 64, 0.15}, {MF_F32, 128, 128, 16, 0.35}, {MF_F32, 64, 64, 16, 0.3},
+} tiles[] = {{MF_F16, 128, 128, 32, 0.2}, {MF_F16, 64, 64, 32, 0.15},   {MF_BF16, 128, 128, 32, 0.2},
+             {MF_BF16, 64, 64, 32, 0.15}, {MF_F32, 128, 128, 16, 0.35}, {MF_F32, 64, 64, 8, 0.3},
              {MF_F64, 64, 64, 16, 0.35},  {MF_C64, 64, 64, 16, 0.35},   {MF_C128, 64, 32, 8, 0.35}};
 
 /* Elements that one copy may take: the view is contiguous along `along`, of `extent` elements. */
