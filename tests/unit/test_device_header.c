@@ -18,7 +18,8 @@ static mf_plan *plan_for(mf_context **context, const char *device)
     mf_status status = mf_plan_new(&plan, *context, g, NULL);
     mf_graph_free(g);
     if (status != MF_OK) {
-        cr_assert(strstr(mf_error_message(status), "NVRTC"), "%s", mf_error_message(status));
+        cr_assert(strstr(mf_error_message(status), "NVRTC") || strstr(mf_error_message(status), "built without CUDA"),
+                  "%s", mf_error_message(status));
         fprintf(stderr, "skipped: %s\n", mf_error_message(status));
         plan = NULL;
     }

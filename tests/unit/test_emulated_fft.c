@@ -4,6 +4,7 @@
 
 #include "context_internal.h"
 #include "emulated_kernel.h"
+#include "loader.h"
 #include "nodes.h"
 #include "plan_internal.h"
 #include "schedule.h"
@@ -167,6 +168,11 @@ static bool open_setting(setting *s)
 {
     mf_context_options options = MF_CONTEXT_OPTIONS_INIT;
     *s = (setting){.random = 1};
+    if (!mfi_library_load(MFI_LIB_NVRTC)->found)
+        cr_skip_test("plans for a GPU need NVRTC");
+#ifndef MFI_WITH_CUDA
+    cr_skip_test("built without CUDA");
+#endif
     if (!emulated_begin())
         return false;
     options.device = "cpu";

@@ -53,6 +53,9 @@ static const char kernel80[] = "#include \"device/gemm_sm80.cuh\"\n%s"
 
 static bool have_nvrtc(void)
 {
+#ifndef MFI_WITH_CUDA
+    cr_skip_test("built without CUDA");
+#endif
     const mfi_library_info *info = mfi_library_load(MFI_LIB_NVRTC);
     if (!info->found)
         fprintf(stderr, "no NVRTC here, nothing is compiled: %s\n", info->missing);
