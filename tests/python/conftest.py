@@ -18,6 +18,7 @@ settings.load_profile(os.environ.get("MATHFUSE_HYPOTHESIS", "default"))
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
+    config.addinivalue_line("markers", "compiles: plans for GPUs: needs CUDA's headers at build time, and NVRTC")
 
 
 def cuda_usable():
@@ -27,11 +28,22 @@ def cuda_usable():
         return False
 
 
+def plans_for_gpus():
+    try:
+        return bool(mf.plan(mf.tanh, mf.spec((64,)), target="sm_90a").cubins())
+    except mf.Error:
+        return False
+
+
 def pytest_collection_modifyitems(items):
-    marked = [item for item in items if item.get_closest_marker("gpu")]
-    if marked and not cuda_usable():
-        for item in marked:
-            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+    for name, usable, reason in (
+        ("gpu", cuda_usable, "no CUDA device"),
+        ("compiles", plans_for_gpus, "built without CUDA's headers, or no NVRTC"),
+    ):
+        marked = [item for item in items if item.get_closest_marker(name)]
+        if marked and not usable():
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import mathfuse as mf
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.compiles
+
 TARGETS = ["sm_80", "sm_90a", "sm_100a"]
 
 

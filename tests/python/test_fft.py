@@ -197,6 +197,7 @@ def test_convolve_refusals():
         mf.fft.convolve(np.ones((3, 4, 5)), np.ones((2, 5)), axis=0)
 
 
+@pytest.mark.compiles
 def test_filters_are_one_launch_on_a_gpu():
     x, h, w = mf.spec((64, 4, 1024), "complex64"), mf.spec((4, 1024), "complex64"), mf.spec((1024,), "float32")
 

@@ -12,7 +12,10 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
-EXAMPLES = sorted(p.name for p in (ROOT / "examples").glob("*.py"))
+EXAMPLES = [
+    pytest.param(p.name, marks=[pytest.mark.compiles] if p.name == "plan_elsewhere.py" else [])
+    for p in sorted((ROOT / "examples").glob("*.py"))
+]
 PACKAGE = pathlib.Path(mf.get_include()).parent
 
 
@@ -41,7 +44,7 @@ def test_python_blocks(tmp_path, monkeypatch, capsys):
             exec(compile(block, "README.md", "exec"), scope)
         except mf.errors.UnsupportedError as error:
             assert "device_header" in block
-            assert "NVRTC" in str(error)
+            assert "NVRTC" in str(error) or "built without CUDA" in str(error)
     assert "step 1" in capsys.readouterr().out
 
 
