@@ -251,6 +251,7 @@ def test_spectral_layer_2d(rng):
     np.testing.assert_allclose(mf.fuse(spectral_layer_2d)(x, w), want, atol=1e-11)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_truncation_and_padding_join_the_transforms_on_a_gpu(dtype):
     """The kept modes lie across the batch; few against the result, they are padded in the kernel and not by a copy."""
@@ -260,6 +261,7 @@ def test_truncation_and_padding_join_the_transforms_on_a_gpu(dtype):
     assert "runs on generated_fft" in last and "1 launch," in last, last
 
 
+@pytest.mark.compiles
 def test_terms_that_are_read_are_stored():
     """A second reader of all terms, or a result of the caller's, keeps a transform whole."""
 
