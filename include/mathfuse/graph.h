@@ -39,8 +39,9 @@ typedef enum mf_weak_kind { MF_WEAK_INT, MF_WEAK_FLOAT, MF_WEAK_COMPLEX } mf_wea
 /* How matmul may compute. DEFAULT: f32 exactly for f32, tensor cores with f32 accumulation for 16-bit floats. */
 typedef enum mf_compute { MF_COMPUTE_DEFAULT, MF_COMPUTE_TF32, MF_COMPUTE_COUNT } mf_compute;
 
-enum { MF_CAST_SATURATE = 1 };                                    /* flags of mf_graph_cast */
-enum { MF_UPPER = 1, MF_UNIT = 2, MF_TRANS = 4, MF_ADJOINT = 8 }; /* flags of the solvers */
+enum { MF_CAST_SATURATE = 1 }; /* flags of mf_graph_cast */
+/* Flags of the solvers. FULL: square orthogonal factors. RAW: QR as LAPACK leaves it. SYMMETRIC: not conjugated. */
+enum { MF_UPPER = 1, MF_UNIT = 2, MF_TRANS = 4, MF_ADJOINT = 8, MF_FULL = 16, MF_RAW = 32, MF_SYMMETRIC = 64 };
 
 MF_API mf_status mf_graph_new(mf_graph **out);
 MF_API void mf_graph_free(mf_graph *graph);
@@ -89,12 +90,31 @@ MF_API mf_node mf_graph_fft(mf_graph *g, mf_fft_kind kind, mf_node x, int count,
                             mf_fft_norm norm);
 
 /* Solvers over the last two axes, leading axes are batch. The node is the main result; the others follow by
- * mf_graph_result: index 1 is `info` (i32, one per matrix, LAPACK's meaning) for each of these. */
+ * mf_graph_result: index 1 is `info` for each of these: i32, one per matrix; 0 is fine, k > 0 as LAPACK counts, -1 where
+ * the matrix holds NaN or infinity. A failed matrix' results are NaN, except for lu_factor's of a singular one. */
 MF_API mf_node mf_graph_cholesky(mf_graph *g, mf_node a, int flags); /* L, or U with MF_UPPER */
 /* A X = B by LU; b is (…, n, nrhs) or 1-D (n) */
 MF_API mf_node mf_graph_solve(mf_graph *g, mf_node a, mf_node b);
 MF_API mf_node mf_graph_cho_solve(mf_graph *g, mf_node factor, mf_node b, int flags); /* from cholesky's factor */
 MF_API mf_node mf_graph_solve_triangular(mf_graph *g, mf_node a, mf_node b, int flags);
+MF_API mf_node mf_graph_solve_symmetric(mf_graph *g, mf_node a, mf_node b, int flags); /* reads one triangle */
+MF_API mf_node mf_graph_solve_tridiagonal(mf_graph *g, mf_node a, mf_node b);          /* reads three diagonals */
+MF_API mf_node mf_graph_inv(mf_graph *g, mf_node a);
+/* L and U of an m x n matrix with partial pivoting, in one. 2: pivots (i32, min(m, n)), row i was exchanged with row
+ * pivots[i]. 3: the permutation's sign (i32). */
+MF_API mf_node mf_graph_lu_factor(mf_graph *g, mf_node a);
+MF_API mf_node mf_graph_lu_solve(mf_graph *g, mf_node lu, mf_node pivots, mf_node b, int flags); /* TRANS, ADJOINT */
+/* Q of A = Q R, m x min(m, n) or with MF_FULL m x m; 2: R. With MF_RAW the reflectors below R, and 2: tau. */
+MF_API mf_node mf_graph_qr(mf_graph *g, mf_node a, int flags);
+/* Eigenvalues, ascending; 2: orthonormal vectors, as columns. One triangle is read. */
+MF_API mf_node mf_graph_eigh(mf_graph *g, mf_node a, int flags);
+/* Singular values, descending; 2: U, 3: V^H, square with MF_FULL. Results that are not asked for cost nothing. */
+MF_API mf_node mf_graph_svd(mf_graph *g, mf_node a, int flags);
+/* Eigenvalues of any square matrix, complex; 2: right eigenvectors of norm 1, as columns, complex. */
+MF_API mf_node mf_graph_eig(mf_graph *g, mf_node a);
+/* The x of least norm that makes A x - b least. 2: the rank (i32), counting singular values above rcond times the largest
+ * (rcond < 0: the dtype's epsilon). 3: the singular values. */
+MF_API mf_node mf_graph_lstsq(mf_graph *g, mf_node a, mf_node b, double rcond);
 MF_API mf_node mf_graph_result(mf_graph *g, mf_node solver, int index);
 
 /* Views. They cost nothing where the memory exists already. */

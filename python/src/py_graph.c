@@ -215,6 +215,47 @@ static PyObject *graph_solver(METHOD_ARGS)
     }
 }
 
+/* Decompositions: kind, operands, flags, rcond. */
+static PyObject *graph_factor(METHOD_ARGS)
+{
+    static const char *const kinds[] = {"lu_factor", "lu_solve", "inv", "qr", "eigh", "svd", "eig", "lstsq", NULL};
+    const char *name = NULL;
+    mfpy_ints operands;
+    int flags = 0;
+    double rcond = -1;
+    const mfpy_param params[] = {{.name = "kind", .kind = 's', .out = &name},
+                                 {.name = "operands", .kind = 'n', .out = &operands},
+                                 {.name = "flags", .kind = 'i', .out = &flags, .optional = true},
+                                 {.name = "rcond", .kind = 'd', .out = &rcond, .optional = true},
+                                 {0}};
+    if (mfpy_parse("factor", args, nargs, kwnames, params) < 0)
+        return NULL;
+    mf_node x[3] = {MF_NODE_NONE, MF_NODE_NONE, MF_NODE_NONE};
+    for (int i = 0; i < operands.count && i < 3; i++)
+        x[i].id = (int)operands.values[i];
+    mf_graph *g = GRAPH(self);
+    switch (choice("kind", name, kinds)) {
+    case 0:
+        return node_result(self, defining, mf_graph_lu_factor(g, x[0]));
+    case 1:
+        return node_result(self, defining, mf_graph_lu_solve(g, x[0], x[1], x[2], flags));
+    case 2:
+        return node_result(self, defining, mf_graph_inv(g, x[0]));
+    case 3:
+        return node_result(self, defining, mf_graph_qr(g, x[0], flags));
+    case 4:
+        return node_result(self, defining, mf_graph_eigh(g, x[0], flags));
+    case 5:
+        return node_result(self, defining, mf_graph_svd(g, x[0], flags));
+    case 6:
+        return node_result(self, defining, mf_graph_eig(g, x[0]));
+    case 7:
+        return node_result(self, defining, mf_graph_lstsq(g, x[0], x[1], rcond));
+    default:
+        return NULL;
+    }
+}
+
 static PyObject *graph_result(METHOD_ARGS)
 {
     mf_node x = MF_NODE_NONE;
@@ -410,6 +451,7 @@ static PyMethodDef graph_methods[] = {
     METHOD(matmul, "a, b, compute='default'"),
     METHOD(fft, "kind, x, axes, n, norm='backward'"),
     METHOD(solver, "kind, a, b=-1, flags=0"),
+    METHOD(factor, "kind, operands, flags=0, rcond=-1.0"),
     METHOD(result, "solver, index"),
     METHOD(transpose, "x, order"),
     METHOD(reshape, "x, shape"),

@@ -262,6 +262,8 @@ static int module_exec(PyObject *module)
                    PyModule_AddIntConstant(module, "UNIT", MF_UNIT) < 0 ||
                    PyModule_AddIntConstant(module, "TRANS", MF_TRANS) < 0 ||
                    PyModule_AddIntConstant(module, "ADJOINT", MF_ADJOINT) < 0 ||
+                   PyModule_AddIntConstant(module, "FULL", MF_FULL) < 0 ||
+                   PyModule_AddIntConstant(module, "RAW", MF_RAW) < 0 ||
                    PyModule_AddIntConstant(module, "MAX_DIMS", MF_MAX_DIMS) < 0
                ? -1
                : 0;

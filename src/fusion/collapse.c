@@ -6,7 +6,7 @@
 
 typedef struct views {
     int count;
-    mfi_view *view[MFI_MAX_OPERANDS + 4];
+    mfi_view *view[MFI_MAX_OPERANDS + MFI_FACTOR_INPUTS + MFI_FACTOR_RESULTS];
 } views;
 
 static views all_views(mfi_problem *p)
@@ -24,6 +24,11 @@ static views all_views(mfi_problem *p)
         v.view[v.count++] = &p->u.solve.b;
         v.view[v.count++] = &p->u.solve.x;
         v.view[v.count++] = &p->u.solve.info;
+    } else if (p->anchor == MFI_FACTOR) {
+        for (int i = 0; i < MFI_FACTOR_INPUTS; i++)
+            v.view[v.count++] = &p->u.factor.in[i].view;
+        for (int i = 0; i < MFI_FACTOR_RESULTS; i++)
+            v.view[v.count++] = &p->u.factor.out[i].view;
     }
     return v;
 }

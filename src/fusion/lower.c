@@ -1,20 +1,5 @@
 /* Write each group of a partition as a problem: buffers, views over the domain, instructions. */
-#include "schedule.h"
-
-typedef struct lowering {
-    mfi_schedule *s;
-    const mfi_partition *p;
-    const mf_graph *g;
-    const mf_tensor *bindings;
-    int *rounded, *wide; /* node → slot that holds it, -1 */
-    int flags;
-    /* of the group being lowered */
-    const mfi_group *group;
-    mfi_problem *problem;
-    int16_t *value;           /* node → instruction, -1 */
-    int8_t axis[MF_MAX_DIMS]; /* the group's domain axis → the problem's */
-    int failed;
-} lowering;
+#include "lower.h"
 
 /* ---- buffers ---- */
 
@@ -84,8 +69,7 @@ static mf_status assign_slots(lowering *l)
     return MF_OK;
 }
 
-/* Where node (a leaf, stored value or a chain of views over one) lies, with its own axes. */
-static void memory_view(lowering *l, int node, bool rounded, mfi_view *view)
+void mfi_lower_view(lowering *l, int node, bool rounded, mfi_view *view)
 {
     int base = mfi_view_base(l->g, node);
     int slot = !rounded && l->wide[base] >= 0 ? l->wide[base] : l->rounded[base];
@@ -155,7 +139,7 @@ static int16_t emit_load(lowering *l, int node, const int8_t *axes, int level)
 {
     const mfi_node *n = &l->g->node[node];
     mfi_view own;
-    memory_view(l, node, false, &own);
+    mfi_lower_view(l, node, false, &own);
     mfi_operand operand = domain_operand(&own, n->ndim, n->shape, axes);
     mfi_instr in = INSTR;
     in.kind = MFI_LOAD;
@@ -352,7 +336,7 @@ static void lower_matmul(lowering *l, const mfi_node *n)
     for (int i = 0; i < 2; i++) {
         const mfi_node *x = &l->g->node[n->src[i]];
         mfi_view own;
-        memory_view(l, n->src[i], true, &own);
+        mfi_lower_view(l, n->src[i], true, &own);
         *views[i] = own;
         memset(views[i]->strides, 0, sizeof own.strides);
         for (int d = 0; d < x->ndim; d++) {
@@ -385,7 +369,7 @@ static void lower_fft(lowering *l, const mfi_node *n)
     mfi_fft *f = &l->problem->u.fft;
     const mfi_node *x = &l->g->node[n->src[0]];
     mfi_view own;
-    memory_view(l, n->src[0], true, &own);
+    mfi_lower_view(l, n->src[0], true, &own);
     f->in = own;
     memset(f->in.strides, 0, sizeof own.strides);
     for (int d = 0; d < n->ndim; d++)
@@ -400,61 +384,6 @@ static void lower_fft(lowering *l, const mfi_node *n)
         f->in_shape[i] = i == f->naxes - 1 && f->kind == MF_IRFFT ? f->n[i] / 2 + 1 : f->n[i];
         f->in_extent[i] = mfi_min64(x->shape[axis], f->in_shape[i]);
     }
-}
-
-static void matrix_operand(lowering *l, int node, int batch, mfi_view *out, bool vector)
-{
-    const mfi_node *x = &l->g->node[node];
-    mfi_view own;
-    memory_view(l, node, true, &own);
-    *out = own;
-    memset(out->strides, 0, sizeof own.strides);
-    int matrix = vector ? 1 : 2, leading = x->ndim - matrix;
-    for (int d = 0; d < leading; d++)
-        if (x->shape[d] != 1)
-            out->strides[d + batch - leading] = own.strides[d];
-    for (int d = 0; d < matrix; d++)
-        out->strides[batch + d] = own.strides[leading + d];
-}
-
-static mfi_view result_view(lowering *l, int node, int batch, bool vector)
-{
-    mfi_view none = {.slot = -1};
-    if (node < 0 || l->rounded[node] < 0)
-        return none;
-    mfi_view view;
-    matrix_operand(l, node, batch, &view, vector);
-    return view;
-}
-
-static void lower_solve(lowering *l, int node)
-{
-    const mfi_node *n = &l->g->node[node], *a = &l->g->node[n->src[0]];
-    mfi_solve *s = &l->problem->u.solve;
-    bool vector = n->u.solve.vector, rhs = n->sources == 2;
-    int batch = n->ndim - (vector ? 1 : 2), info = -1;
-    for (int i = 0; i < l->g->count; i++)
-        if (l->g->node[i].kind == MFI_N_RESULT && l->g->node[i].src[0] == node && l->rounded[i] >= 0)
-            info = i;
-    s->solver = n->u.solve.solver;
-    s->flags = n->u.solve.flags;
-    s->n = a->shape[a->ndim - 1];
-    s->nrhs = !rhs ? 0 : vector ? 1 : n->shape[n->ndim - 1];
-    s->ctype = mfi_compute_type(n->dtype);
-    s->b.slot = -1;
-    matrix_operand(l, n->src[0], batch, &s->a, false);
-    if (rhs)
-        matrix_operand(l, n->src[1], batch, &s->b, vector);
-    s->x = result_view(l, node, batch, vector);
-    s->info = (mfi_view){.slot = -1};
-    if (info >= 0) {
-        memory_view(l, info, true, &s->info);
-        for (int d = l->g->node[info].ndim; d < MF_MAX_DIMS; d++)
-            s->info.strides[d] = 0;
-    }
-    l->problem->ndim = batch;
-    memcpy(l->problem->shape, n->shape, (size_t)batch * sizeof *n->shape);
-    l->problem->chain = (mfi_chain){0};
 }
 
 /* ---- groups ---- */
@@ -512,23 +441,6 @@ static bool nothing_to_do(const mfi_problem *p)
     return (p->nreduce ? mfi_problem_rows(p) : mfi_problem_points(p)) == 0;
 }
 
-/* Matrices without elements: results are empty and info is 0. */
-static void empty_solve(mfi_problem *p)
-{
-    mfi_solve s = p->u.solve;
-    memset(&p->u, 0, sizeof p->u);
-    p->anchor = MFI_MAP;
-    p->chain = (mfi_chain){.count = s.info.slot < 0 ? 0 : 2, .operands = 1};
-    p->chain.instr[0] = p->chain.instr[1] = INSTR;
-    p->chain.instr[0].kind = MFI_CONST;
-    p->chain.instr[1].kind = MFI_STORE;
-    p->chain.instr[1].a = 0;
-    p->chain.instr[1].operand = 0;
-    p->chain.operand[0].view = s.info;
-    for (int d = 0; d < MF_MAX_DIMS; d++)
-        p->chain.operand[0].extent[d] = -1;
-}
-
 static void lower_anchor(lowering *l, const mfi_node *anchor)
 {
     mfi_problem *p = l->problem;
@@ -539,9 +451,9 @@ static void lower_anchor(lowering *l, const mfi_node *anchor)
     } else if (p->anchor == MFI_FFT) {
         lower_fft(l, anchor);
     } else if (p->anchor == MFI_SOLVE) {
-        lower_solve(l, l->group->anchor_node);
-        if (p->u.solve.n == 0 || (anchor->sources == 2 && p->u.solve.nrhs == 0))
-            empty_solve(p);
+        mfi_lower_solve(l, l->group->anchor_node);
+    } else if (p->anchor == MFI_FACTOR) {
+        mfi_lower_factor(l, l->group->anchor_node);
     }
 }
 
@@ -556,12 +468,13 @@ static mf_status lower_group(lowering *l, int index)
     for (int i = 0; i < l->g->count; i++)
         l->value[i] = -1;
     choose_axes(l, anchor);
-    if (anchor && l->group->anchor != MFI_SOLVE)
+    bool chained = l->group->anchor < MFI_SOLVE; /* solvers have no chain */
+    if (anchor && chained)
         l->value[l->group->anchor_node] = lower_node(l, l->group->anchor_node);
-    for (int i = 0; i < l->group->nodes && l->group->anchor != MFI_SOLVE; i++)
+    for (int i = 0; i < l->group->nodes && chained; i++)
         if (l->group->node[i] != l->group->anchor_node)
             l->value[l->group->node[i]] = lower_node(l, l->group->node[i]);
-    for (int i = 0; i < l->group->nodes && l->group->anchor != MFI_SOLVE; i++)
+    for (int i = 0; i < l->group->nodes && chained; i++)
         store(l, l->group->node[i]);
     l->problem->chain.phases = l->group->phases;
     if (anchor)

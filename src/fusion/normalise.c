@@ -172,7 +172,8 @@ static mf_status visit(pass *p, int old)
     mfi_node node = p->old->node[old];
     for (int i = 0; i < node.sources; i++)
         node.src[i] = p->id[node.src[i]];
-    bool anchor = node.kind == MFI_N_MATMUL || node.kind == MFI_N_FFT || node.kind == MFI_N_SOLVE;
+    bool anchor =
+        node.kind == MFI_N_MATMUL || node.kind == MFI_N_FFT || node.kind == MFI_N_SOLVE || node.kind == MFI_N_FACTOR;
     for (int i = 0; anchor && i < node.sources; i++) /* a number spread over a matrix has no memory yet */
         if (mfi_node_has_no_memory(&p->g->node[mfi_view_base(p->g, node.src[i])]))
             node.src[i] = copy_of(p, node.src[i]);
@@ -230,7 +231,7 @@ static mf_status finish_outputs(pass *p)
     for (int o = 0; o < p->old->outputs; o++) {
         int32_t id = p->id[p->old->output[o]], base = -1;
         mfi_node_kind kind = p->g->node[id].kind;
-        bool solver = kind == MFI_N_SOLVE || kind == MFI_N_RESULT;
+        bool solver = kind == MFI_N_SOLVE || kind == MFI_N_FACTOR || kind == MFI_N_RESULT;
         bool again = false;
         for (int e = 0; e < o; e++)
             again |= p->g->output[e] == id;

@@ -79,7 +79,8 @@ static int operand_value(const pass *s, int node, int8_t *map)
     if (n->kind != MFI_N_VIEW) {
         const mfi_value *v = &s->p->value[node];
         memcpy(map, v->map, MF_MAX_DIMS);
-        return v->group >= 0 && n->kind != MFI_N_SOLVE && n->kind != MFI_N_RESULT ? node : -1;
+        bool solver = n->kind == MFI_N_SOLVE || n->kind == MFI_N_FACTOR || n->kind == MFI_N_RESULT;
+        return v->group >= 0 && !solver ? node : -1;
     }
     int8_t below[MF_MAX_DIMS];
     int base = mfi_view_is_unit(s->g, node) ? operand_value(s, n->src[0], below) : -1;
@@ -455,7 +456,10 @@ static mf_status place_reduce(pass *s, int node)
 static mf_status place_anchor(pass *s, int node)
 {
     const mfi_node *n = &s->g->node[node];
-    mfi_anchor anchor = n->kind == MFI_N_MATMUL ? MFI_MATMUL : n->kind == MFI_N_FFT ? MFI_FFT : MFI_SOLVE;
+    mfi_anchor anchor = n->kind == MFI_N_MATMUL   ? MFI_MATMUL
+                        : n->kind == MFI_N_FFT    ? MFI_FFT
+                        : n->kind == MFI_N_FACTOR ? MFI_FACTOR
+                                                  : MFI_SOLVE;
     int group = new_group(s->p, anchor, n);
     if (group < 0)
         return MFI_NO_MEMORY(sizeof(mfi_group));
@@ -480,6 +484,7 @@ static mf_status place(pass *s, int node)
     case MFI_N_MATMUL:
     case MFI_N_FFT:
     case MFI_N_SOLVE:
+    case MFI_N_FACTOR:
         return place_anchor(s, node);
     case MFI_N_RESULT:
         s->p->value[node].group = s->p->value[n->src[0]].group;

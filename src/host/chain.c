@@ -118,6 +118,15 @@ static int64_t anchor_bytes(const mfi_problem *p)
         return matrix_bytes(&s->a, p, p->ndim, s->n, s->n) + matrix_bytes(&s->b, p, p->ndim, s->n, s->nrhs) +
                matrix_bytes(&s->x, p, p->ndim, s->n, xcols);
     }
+    if (p->anchor == MFI_FACTOR) {
+        int64_t bytes = 0;
+        for (int i = 0; i < MFI_FACTOR_INPUTS + MFI_FACTOR_RESULTS; i++) {
+            const mfi_factor *f = &p->u.factor;
+            const mfi_factor_operand *o = i < MFI_FACTOR_INPUTS ? &f->in[i] : &f->out[i - MFI_FACTOR_INPUTS];
+            bytes += o->rank == 2 ? matrix_bytes(&o->view, p, p->ndim, o->rows, o->cols) : 0;
+        }
+        return bytes;
+    }
     return 0;
 }
 
@@ -155,6 +164,8 @@ double mfi_problem_flops(const mfi_problem *p)
         bool factors = p->u.solve.solver == MFI_LU_SOLVE || p->u.solve.solver == MFI_CHOLESKY;
         flops = points * ((factors ? factor : 0) + 2 * n * n * nrhs);
     }
+    if (p->anchor == MFI_FACTOR)
+        flops = points * mfi_factor_flops(&p->u.factor);
     return flops;
 }
 
@@ -253,6 +264,14 @@ void mfi_problem_text(const mfi_problem *p, mfi_text *out)
     } else if (p->anchor == MFI_SOLVE) {
         mfi_text_add(out, "%s %s n=%lld nrhs=%lld batch ", solvers[p->u.solve.solver], mfi_ctype_name(p->u.solve.ctype),
                      (long long)p->u.solve.n, (long long)p->u.solve.nrhs);
+        shape_text(p->shape, p->ndim, out);
+    } else if (p->anchor == MFI_FACTOR) {
+        const mfi_factor *f = &p->u.factor;
+        mfi_text_add(out, "%s %s %lldx%lld", mfi_factor_name(f->kind), mfi_ctype_name(f->ctype), (long long)f->m,
+                     (long long)f->n);
+        if (f->nrhs)
+            mfi_text_add(out, " nrhs=%lld", (long long)f->nrhs);
+        mfi_text_add(out, " batch ");
         shape_text(p->shape, p->ndim, out);
     } else {
         mfi_text_add(out, p->nreduce ? "reduce " : "map ");

@@ -63,7 +63,15 @@ typedef struct mfi_chain {
 } mfi_chain;
 
 /* a REDUCE is a MAP with nreduce > 0; an FFT_PAIR is an FFT step of one axis with the step that makes its input */
-typedef enum mfi_anchor { MFI_MAP, MFI_MATMUL, MFI_FFT, MFI_SOLVE, MFI_FFT_PAIR, MFI_ANCHOR_COUNT } mfi_anchor;
+typedef enum mfi_anchor {
+    MFI_MAP,
+    MFI_MATMUL,
+    MFI_FFT,
+    MFI_SOLVE,
+    MFI_FFT_PAIR,
+    MFI_FACTOR,
+    MFI_ANCHOR_COUNT
+} mfi_anchor;
 
 /* D[batch, m, n] = chain(sum_k A[batch, m, k] B[batch, k, n]). The domain is batch dims, then m, n. Sum in `acc`. */
 typedef struct mfi_matmul {
@@ -100,6 +108,39 @@ typedef struct mfi_solve {
     mfi_view x, info; /* results; slot -1: not wanted. info strides: batch only */
 } mfi_solve;
 
+typedef enum mfi_factor_kind {
+    MFI_LU,
+    MFI_LU_APPLY, /* solve with factors that exist */
+    MFI_INVERSE,
+    MFI_SYMMETRIC_SOLVE,
+    MFI_TRIDIAGONAL_SOLVE,
+    MFI_QR,
+    MFI_EIGH,
+    MFI_SVD,
+    MFI_LEAST_SQUARES,
+    MFI_EIG,
+    MFI_FACTOR_COUNT
+} mfi_factor_kind;
+
+enum { MFI_FACTOR_INPUTS = 3, MFI_FACTOR_RESULTS = 4, MFI_INFO = 1 /* the result that is info */ };
+
+/* What is one matrix, vector (rank 1: cols is 1) or number (rank 0: both are 1) for each item of the batch. */
+typedef struct mfi_factor_operand {
+    mfi_view view; /* strides: batch, then `rank` of them; slot -1: absent, or not wanted */
+    int rank;
+    int64_t rows, cols;
+} mfi_factor_operand;
+
+/* Decompositions, and solvers that are none of mfi_solver: domain is the batch dims. graph_factor.c lists operands. */
+typedef struct mfi_factor {
+    mfi_factor_kind kind;
+    int flags;
+    int64_t m, n, nrhs; /* of the first input, m x n; nrhs is 0 without a right-hand side */
+    mfi_ctype ctype;    /* F32, F64, C64, C128: the inputs' (not that of complex results of real ones) */
+    double rcond;       /* LEAST_SQUARES: singular values up to rcond times the largest count as 0 */
+    mfi_factor_operand in[MFI_FACTOR_INPUTS], out[MFI_FACTOR_RESULTS];
+} mfi_factor;
+
 typedef struct mfi_problem {
     mfi_anchor anchor;
     /* FFT_PAIR, else NULL: a map, or an FFT or FFT_PAIR of the same axis, with as many dims, whose chain's only store is what
@@ -107,11 +148,12 @@ typedef struct mfi_problem {
     struct mfi_problem *head;
     int ndim, nreduce;
     int64_t shape[MF_MAX_DIMS];
-    mfi_chain chain; /* MATMUL and FFT: starts with ACC and ends in at least one STORE. SOLVE: empty */
+    mfi_chain chain; /* MATMUL and FFT: starts with ACC and ends in at least one STORE. SOLVE, FACTOR: empty */
     union {
         mfi_matmul matmul;
         mfi_fft fft;
         mfi_solve solve;
+        mfi_factor factor;
     } u;
 } mfi_problem;
 
@@ -129,6 +171,8 @@ int64_t mfi_problem_rows(const mfi_problem *p);   /* without the last nreduce di
 int64_t mfi_view_bytes(const mfi_view *view, int ndim, const int64_t *shape);
 void mfi_chain_text(const mfi_problem *p, mfi_text *out);   /* "gelu(acc + in2)", for explain and refusals */
 void mfi_problem_text(const mfi_problem *p, mfi_text *out); /* "matmul bf16 8192x512x512 …" */
+const char *mfi_factor_name(mfi_factor_kind kind);          /* "lu_factor" … */
+double mfi_factor_flops(const mfi_factor *f);               /* of one matrix, roughly */
 /* The chain is just "store the anchor's result": *store is the STORE's operand. */
 bool mfi_chain_is_store(const mfi_chain *chain, const mfi_operand **store);
 

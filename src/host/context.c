@@ -45,14 +45,14 @@ static const struct {
     unsigned anchors;
     bool cuda;
 } needs[] = {
-    {MFI_LIB_BLAS, 0, 1u << MFI_MATMUL | 1u << MFI_SOLVE, false},
-    {MFI_LIB_LAPACK, 0, 1u << MFI_SOLVE, false},
+    {MFI_LIB_BLAS, 0, 1u << MFI_MATMUL | 1u << MFI_SOLVE | 1u << MFI_FACTOR, false},
+    {MFI_LIB_LAPACK, 0, 1u << MFI_SOLVE | 1u << MFI_FACTOR, false},
     {MFI_LIB_FFTW, 0, 1u << MFI_FFT, false},
     {MFI_LIB_FFTWF, 0, 1u << MFI_FFT, false},
     {MFI_LIB_CUBLASLT, 130100, 1u << MFI_MATMUL, true},
-    {MFI_LIB_CUBLAS, 130100, 1u << MFI_SOLVE, true},
+    {MFI_LIB_CUBLAS, 130100, 1u << MFI_SOLVE | 1u << MFI_FACTOR, true},
     {MFI_LIB_CUFFT, 12000, 1u << MFI_FFT, true},
-    {MFI_LIB_CUSOLVER, 12004, 1u << MFI_SOLVE, true},
+    {MFI_LIB_CUSOLVER, 12004, 1u << MFI_SOLVE | 1u << MFI_FACTOR, true},
 };
 
 static void cpu_caps(mfi_caps *caps, int threads)

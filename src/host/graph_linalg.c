@@ -128,25 +128,25 @@ static mf_status square(const mfi_node *a, const char *name)
     return MF_OK;
 }
 
-static mf_dtype solver_dtype(mf_dtype dtype)
+mf_dtype mfi_solver_dtype(mf_dtype dtype)
 {
     if (mfi_is_integer(dtype))
         return MF_F64;
     return mfi_ctype_dtype(mfi_compute_type(dtype));
 }
 
-/* The right-hand side: a vector only if 1-D, as in NumPy 2. */
-static mf_status right_side(mfi_node *node, const mfi_node *a, const mfi_node *b, const char *name)
+mf_status mfi_right_side(mfi_node *node, const mfi_node *a, const mfi_node *b, int64_t rows, bool *is_vector,
+                         const char *name)
 {
-    int64_t rows = a->shape[a->ndim - 1];
+    int64_t needed = a->shape[a->ndim - 2];
     bool vector = b->ndim == 1;
     char left[160], right[160];
     mfi_shape_text(a->shape, a->ndim, left);
     mfi_shape_text(b->shape, b->ndim, right);
     MF_REQUIRE(
-        b->ndim >= 1 && b->shape[b->ndim - (vector ? 1 : 2)] == rows, MF_E_SHAPE,
+        b->ndim >= 1 && b->shape[b->ndim - (vector ? 1 : 2)] == needed, MF_E_SHAPE,
         "%s: the matrix has shape %s and the right-hand side %s; the latter needs %lld rows, as (…, n, nrhs) or (n,)",
-        name, left, right, (long long)rows);
+        name, left, right, (long long)needed);
     node->ndim = a->ndim - 2;
     memcpy(node->shape, a->shape, (size_t)node->ndim * sizeof *node->shape);
     MF_REQUIRE(mfi_broadcast(&node->ndim, node->shape, vector ? 0 : b->ndim - 2, b->shape), MF_E_SHAPE,
@@ -154,7 +154,7 @@ static mf_status right_side(mfi_node *node, const mfi_node *a, const mfi_node *b
     node->shape[node->ndim++] = rows;
     if (!vector)
         node->shape[node->ndim++] = b->shape[b->ndim - 1];
-    node->u.solve.vector = vector;
+    *is_vector = vector;
     return MF_OK;
 }
 
@@ -166,10 +166,10 @@ static mf_node solver(mf_graph *g, mfi_solver kind, const char *name, mf_node a,
     mfi_node node = {.kind = MFI_N_SOLVE, .sources = b ? 2 : 1, .src = {a.id, b ? b->id : 0}};
     node.u.solve.solver = kind;
     node.u.solve.flags = flags;
-    node.dtype = solver_dtype(b ? mf_dtype_promote(x->dtype, y->dtype) : x->dtype);
+    node.dtype = mfi_solver_dtype(b ? mf_dtype_promote(x->dtype, y->dtype) : x->dtype);
     mf_status status = square(x, name);
     if (status == MF_OK && b) {
-        status = right_side(&node, x, y, name);
+        status = mfi_right_side(&node, x, y, x->shape[x->ndim - 1], &node.u.solve.vector, name);
     } else if (status == MF_OK) {
         node.ndim = x->ndim;
         memcpy(node.shape, x->shape, sizeof node.shape);
@@ -202,6 +202,8 @@ mf_node mf_graph_result(mf_graph *g, mf_node x, int index)
     const mfi_node *source = mfi_graph_get(g, x, "result");
     if (!source)
         return MF_NODE_NONE;
+    if (source->kind == MFI_N_FACTOR)
+        return mfi_factor_info(g, x, index);
     if (source->kind != MFI_N_SOLVE || index < 0 || index > 1)
         return mfi_graph_latch(g, mfi_fail(MF_E_INVALID, "result %d: a solver has results 0 and 1 (info)%s", index,
                                            source->kind != MFI_N_SOLVE ? ", and this node is none" : ""));

@@ -16,6 +16,7 @@ typedef enum mfi_node_kind {
     MFI_N_MATMUL,
     MFI_N_FFT,
     MFI_N_SOLVE,
+    MFI_N_FACTOR,
     MFI_N_RESULT,
     MFI_N_VIEW,
 } mfi_node_kind;
@@ -56,6 +57,12 @@ typedef struct mfi_node {
             int flags;
             bool vector; /* b is one vector */
         } solve;
+        struct {
+            mfi_factor_kind kind;
+            int flags;
+            bool vector; /* b is one vector */
+            double rcond;
+        } factor;
         int result; /* RESULT: index, 1 or more */
         struct {
             mfi_view_kind kind;
@@ -63,7 +70,7 @@ typedef struct mfi_node {
             int64_t start[MF_MAX_DIMS], step[MF_MAX_DIMS];
         } view;
     } u;
-    mf_dtype operand_dtype; /* APPLY */
+    mf_dtype operand_dtype; /* APPLY; FACTOR: what it computes in */
 } mfi_node;
 
 struct mf_graph {
@@ -83,6 +90,22 @@ mf_node mfi_graph_latch(mf_graph *g, mf_status status);
 const mfi_node *mfi_graph_get(mf_graph *g, mf_node x, const char *what);
 mf_status mfi_graph_copy(mf_graph **out, const mf_graph *g);
 void mfi_shape_text(const int64_t *shape, int ndim, char out[160]); /* "(8192, 512)" */
+
+/* graph_factor.c: matrix axes of a factor's result (0, 1 or 2, their extents in shape) and its dtype; false: there is none. */
+typedef struct mfi_factor_shape {
+    int rank;
+    int64_t shape[2];
+    mf_dtype dtype;
+} mfi_factor_shape;
+mf_node mfi_factor_info(mf_graph *g, mf_node x, int index); /* mf_graph_result of a factor */
+bool mfi_factor_result(const mf_graph *g, int node, int index, mfi_factor_shape *out);
+int mfi_factor_batch(const mf_graph *g, int node); /* number of batch axes */
+
+/* graph_linalg.c */
+mf_dtype mfi_solver_dtype(mf_dtype dtype); /* what a solver computes in */
+/* The batch axes of a and b, broadcast, then (rows, columns of b), or (rows) if b is a vector: 1-D, as in NumPy 2. */
+mf_status mfi_right_side(mfi_node *node, const mfi_node *a, const mfi_node *b, int64_t rows, bool *vector,
+                         const char *name);
 
 /* graph_view.c: numpy broadcasting of two shapes into (ndim, shape); false if they do not fit. */
 bool mfi_broadcast(int *ndim, int64_t *shape, int other_ndim, const int64_t *other);

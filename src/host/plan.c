@@ -302,6 +302,13 @@ static void touch_step(mfi_schedule *s, const mfi_problem *p, int step)
         for (size_t k = 0; k < MFI_COUNT(views); k++)
             if (views[k]->slot >= 0)
                 touch(s, views[k], step);
+    } else if (p->anchor == MFI_FACTOR) {
+        const mfi_factor *f = &p->u.factor;
+        for (int k = 0; k < MFI_FACTOR_INPUTS + MFI_FACTOR_RESULTS; k++) {
+            const mfi_factor_operand *o = k < MFI_FACTOR_INPUTS ? &f->in[k] : &f->out[k - MFI_FACTOR_INPUTS];
+            if (o->view.slot >= 0)
+                touch(s, &o->view, step);
+        }
     }
 }
 

@@ -89,6 +89,10 @@ static void feed_node(XXH3_state_t *h, const mfi_node *n)
     case MFI_N_SOLVE:
         feed_int(h, n->u.solve.solver | n->u.solve.flags << 8 | (int)n->u.solve.vector << 16);
         break;
+    case MFI_N_FACTOR:
+        feed_int(h, n->u.factor.kind | n->u.factor.flags << 8 | (int)n->u.factor.vector << 24);
+        feed(h, &n->u.factor.rcond, sizeof(double));
+        break;
     case MFI_N_RESULT:
         feed_int(h, n->u.result);
         break;

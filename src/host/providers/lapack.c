@@ -1,6 +1,7 @@
 /* SOLVE through LAPACK's Fortran symbols. Matrices go through column-major scratch, one item of the batch per thread.
  * Small batched systems are left to the reference provider, whose loops take several matrices at once. */
 #include "loader.h"
+#include "lapack.h"
 #include "ref.h"
 
 #include <limits.h>
@@ -233,6 +234,8 @@ static mf_status run(void *state, const mfi_run *run)
 {
     const lapack_state *s = state;
     mfi_first_error error = {MF_OK};
+    if (s->p->anchor == MFI_FACTOR)
+        return mfi_lapack_factor_run(state, run);
     lapack_job job = {s, run->slots, &error};
     if (!s->items)
         return MF_OK;
@@ -245,12 +248,25 @@ static mf_status run(void *state, const mfi_run *run)
 
 /* ---- the provider ---- */
 
+mf_status mfi_lapack_symbol(void **out, const mfi_caps *c, mfi_ctype type, const char *routine)
+{
+    char name[16];
+    snprintf(name, sizeof name, "%c%s_", letter[type], routine);
+    /* OpenBLAS and MKL come with LAPACK inside, and faster than a separate one */
+    *out = c->library[MFI_LIB_BLAS] ? mfi_library_symbol(MFI_LIB_BLAS, name) : NULL;
+    if (!*out)
+        *out = mfi_library_symbol(MFI_LIB_LAPACK, name);
+    return *out ? MF_OK : mfi_fail(MF_E_LIBRARY, "the LAPACK library has no %s", name);
+}
+
 static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     const mfi_solve *f = &p->u.solve;
     MF_REFUSE_UNLESS(!c->cuda, WRONG_TARGET, "LAPACK runs on the CPU, the target is %s", c->arch);
-    MF_REFUSE_UNLESS(p->anchor == MFI_SOLVE, NOT_ANCHOR, "only dense solvers");
+    MF_REFUSE_UNLESS(p->anchor == MFI_SOLVE || p->anchor == MFI_FACTOR, NOT_ANCHOR, "only dense solvers");
     MF_REFUSE_UNLESS(c->library[MFI_LIB_LAPACK] || c->library[MFI_LIB_BLAS], NOT_FOUND, "no LAPACK; see mathfuse info");
+    if (p->anchor == MFI_FACTOR)
+        return mfi_lapack_factor_query(p, c, bid);
     MF_REFUSE_UNLESS(f->n < INT_MAX && f->nrhs < INT_MAX, SIZE, "n=%lld nrhs=%lld, below 2^31 - 1", (long long)f->n,
                      (long long)f->nrhs);
     MF_REFUSE_UNLESS(f->n > SMALL_ORDER || mfi_problem_points(p) < 2, SIZE,
@@ -263,6 +279,10 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 static void destroy(void *state)
 {
     lapack_state *s = state;
+    if (s && s->p->anchor == MFI_FACTOR) {
+        mfi_lapack_factor_destroy(state);
+        return;
+    }
     if (s)
         mfi_ref_solve_free(s->loops);
     mf_free(s);
@@ -272,7 +292,8 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
 {
     (void)context;
     (void)bid;
-    char name[16];
+    if (p->anchor == MFI_FACTOR)
+        return mfi_lapack_factor_prepare(state, p, c);
     lapack_state *s = mfi_calloc(1, sizeof *s);
     *state = NULL;
     if (!s)
@@ -281,13 +302,9 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
     s->threads = c->threads;
     s->items = mfi_problem_points(p);
     mfi_solve_views_init(&s->views, p);
-    snprintf(name, sizeof name, "%c%s_", letter[p->u.solve.ctype], routines[p->u.solve.solver]);
-    /* OpenBLAS and MKL come with LAPACK inside, and faster than a separate one */
-    s->routine.symbol = c->library[MFI_LIB_BLAS] ? mfi_library_symbol(MFI_LIB_BLAS, name) : NULL;
-    if (!s->routine.symbol)
-        s->routine.symbol = mfi_library_symbol(MFI_LIB_LAPACK, name);
-    mf_status status = s->routine.symbol ? mfi_ref_solve_new(&s->loops, p, 1)
-                                         : mfi_fail(MF_E_LIBRARY, "the LAPACK library has no %s", name);
+    mf_status status = mfi_lapack_symbol(&s->routine.symbol, c, p->u.solve.ctype, routines[p->u.solve.solver]);
+    if (status == MF_OK)
+        status = mfi_ref_solve_new(&s->loops, p, 1);
     if (status != MF_OK) {
         destroy(s);
         return status;

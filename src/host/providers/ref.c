@@ -17,7 +17,7 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
         const char *kernel;
     } how[MFI_ANCHOR_COUNT] = {
         [MFI_MAP] = {0.7, "chain"},    [MFI_MATMUL] = {0.03, "loops"},         [MFI_FFT] = {0.2, "portable FFT"},
-        [MFI_SOLVE] = {0.03, "loops"}, [MFI_FFT_PAIR] = {0.2, "portable FFT"},
+        [MFI_SOLVE] = {0.03, "loops"}, [MFI_FFT_PAIR] = {0.2, "portable FFT"}, [MFI_FACTOR] = {0.003, "loops in f64"},
     };
     MF_REFUSE_UNLESS(!c->cuda, WRONG_TARGET, "ref runs on the CPU, the target is %s", c->arch);
     MF_REFUSE_UNLESS(!mfi_fft_is_narrow(p), LAYOUT, "it stores all terms, the step keeps %lld",
@@ -45,6 +45,8 @@ static void destroy(void *state)
         mfi_fft_cpu_free(s->inner);
     else if (s->inner && s->p->anchor == MFI_FFT_PAIR)
         mfi_fft_pair_free(s->inner);
+    else if (s->inner && s->p->anchor == MFI_FACTOR)
+        mfi_ref_factor_free(s->inner);
     else if (s->inner)
         mfi_ref_solve_free(s->inner);
     mfi_cpu_chain_free(s->chain);
@@ -70,6 +72,8 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
         status = mfi_fft_cpu_new(&s->inner, p, &mfi_ref_fft_engine, c->threads, false);
     else if (p->anchor == MFI_FFT_PAIR)
         status = mfi_fft_pair_new(&s->inner, p, &mfi_ref_fft_engine, c->threads);
+    else if (p->anchor == MFI_FACTOR)
+        status = mfi_ref_factor_new(&s->inner, p, c->threads);
     else
         status = mfi_ref_solve_new(&s->inner, p, c->threads);
     if (status != MF_OK) {
@@ -92,6 +96,8 @@ static mf_status run(void *state, const mfi_run *run)
         return mfi_fft_pair_run(s->inner, run);
     case MFI_SOLVE:
         return mfi_ref_solve_run(s->inner, run);
+    case MFI_FACTOR:
+        return mfi_ref_factor_run(s->inner, run);
     default:
         if (mfi_problem_rows(s->p) > 0)
             mfi_cpu_chain_run_all(s->chain, run->slots, NULL, s->threads);
