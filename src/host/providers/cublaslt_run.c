@@ -431,7 +431,8 @@ mf_status mfi_lt_run(void *state_, const mfi_run *run)
         int64_t left, right, c, d;
         shifts(p, call, &left, &right, &c, &d);
         void *result = address(&p->d, run, d);
-        const void *added = p->c.view ? address(&p->c, run, c) : result; /* not read: beta is 0 */
+        /* Not read where beta is 0; an fp8 result in place of a bf16 C is refused, so there it is no address. */
+        const void *added = p->c.view ? address(&p->c, run, c) : s->wide_c ? NULL : result;
         MF_TRY(check(lt,
                      lt->cublasLtMatmul(lt->handle, desc, &s->alpha, address(&p->left, run, left), layout_left,
                                         address(&p->right, run, right), layout_right, &s->beta, added, layout_c, result,
