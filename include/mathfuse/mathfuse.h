@@ -10,6 +10,7 @@
 #include "mathfuse/graph.h"
 #include "mathfuse/plan.h"
 #include "mathfuse/kernel.h"
+#include "mathfuse/tune.h"
 
 #define MF_VERSION_MAJOR 0
 #define MF_VERSION_MINOR 1

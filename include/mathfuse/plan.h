@@ -19,6 +19,15 @@ enum {
     MF_PLAN_NO_FUSION = 2,     /* one step per operation */
 };
 
+/* Where a plan takes what tuning found. */
+typedef enum mf_tune_policy {
+    MF_TUNE_DEFAULT, /* the environment's MATHFUSE_TUNE ("off", "cached", "measure" or "require"), else MF_TUNE_CACHED */
+    MF_TUNE_OFF,     /* estimates only */
+    MF_TUNE_CACHED,  /* the database's record, if there is one; nothing is measured */
+    MF_TUNE_MEASURE, /* the same; where there is none, tune at once (mf_plan_tune with its defaults) */
+    MF_TUNE_REQUIRE, /* a record, or MF_E_STATE */
+} mf_tune_policy;
+
 typedef struct mf_plan_options {
     size_t size;           /* sizeof(mf_plan_options), set by the INIT macro */
     int flags;             /* MF_PLAN_* */
@@ -26,11 +35,12 @@ typedef struct mf_plan_options {
     /* examples of what will be bound: strides and alignment are planned for; NULL: contiguous */
     const mf_tensor *bindings;
     int binding_count; /* inputs, or inputs + outputs */
+    mf_tune_policy tune;
 } mf_plan_options;
 
 #define MF_PLAN_OPTIONS_INIT                                                                                           \
     {                                                                                                                  \
-        sizeof(mf_plan_options), 0, NULL, NULL, 0                                                                      \
+        sizeof(mf_plan_options), 0, NULL, NULL, 0, MF_TUNE_DEFAULT                                                     \
     }
 
 /* Choose how `graph` will run on `context`; runs nothing.

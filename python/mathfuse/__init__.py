@@ -16,7 +16,7 @@ from mathfuse import _core, _interop
 
 _core.library_path(_interop.library_directories())
 
-from mathfuse import errors, fft, linalg  # noqa: E402
+from mathfuse import errors, fft, linalg, tuning  # noqa: E402
 from mathfuse._core import Context, Plan  # noqa: E402
 from mathfuse._functions import (  # noqa: E402
     ELEMENTWISE,
@@ -79,5 +79,6 @@ __all__ = [
     "Context", "Error", "Kernel", "Ltoir", "Plan", "Spec", "all", "any", "cast", "clip", "dropout", "einsum", "errors", "fft",
     "fuse", "geglu", "get_include", "get_ltoir", "grouped_matmul", "info", "layer_norm", "linalg", "linear", "log_softmax",
     "matmul", "max", "mean", "min", "mlp", "plan", "prod", "rms_norm", "scaled_matmul", "softmax", "spec", "std", "sum", "swiglu",
+    "tuning",
     "var", "where", *ELEMENTWISE,
 ]  # fmt: skip

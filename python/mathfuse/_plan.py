@@ -104,12 +104,15 @@ def plan(
     providers: str | None = None,
     match_unfused: bool = False,
     no_fusion: bool = False,
+    tune: str | None = None,
     **kwargs: Any,
 ) -> _core.Plan:
     """Plan a call of `function` without running it.
 
     Arguments are arrays or `spec`s. The plan is for the arrays' device, the CPU if there are only specs, or for `target`:
     "cpu", "cuda", "cuda:1", or a GPU that is not here, "sm_90a". `providers` limits who may run steps: "ref,blas", "-cublaslt".
+    `tune`: "off" goes by estimates; "cached", the default, by the tuning database where it has this problem; "measure" tunes
+    where it has not; "require" fails there. MATHFUSE_TUNE sets the default.
     """
     flags = _core.MATCH_UNFUSED if match_unfused else 0
     if isinstance(function, _core.Function):
@@ -128,4 +131,5 @@ def plan(
         flags=flags | (_core.NO_FUSION if no_fusion else 0),
         providers=providers,
         bindings=bindings if target is None else None,
+        tune=tune,
     )

@@ -98,6 +98,8 @@ typedef enum mfpy_helper {
     MFPY_H_NUMPY_EMPTY,
     MFPY_H_METHOD,
     MFPY_H_DEVICE_HEADER,
+    MFPY_H_TUNE,
+    MFPY_H_TUNING,
     MFPY_HELPER_COUNT
 } mfpy_helper;
 
@@ -247,7 +249,7 @@ PyObject *mfpy_context_for(mfpy_state *state, mf_device_kind device, int index);
 
 typedef struct mfpy_plan_request {
     PyObject *graph, *context, *finish, *captured; /* finish and captured may be NULL */
-    int flags;
+    int flags, tune; /* mf_tune_policy */
     const char *providers;
     const mfpy_arrays *bindings; /* or NULL */
 } mfpy_plan_request;
@@ -259,6 +261,18 @@ PyObject *mfpy_plan_execute(mfpy_state *state, PyObject *plan, mfpy_arrays *arra
 int mfpy_add_tuple(mfpy_state *state, PyObject *captured, mfpy_arrays *arrays, int64_t stream);
 /* Check that all arrays are of one library and device; fills *place: the CPU and NumPy for none. */
 int mfpy_place_of(mfpy_state *state, const mfpy_arrays *arrays, PyObject *function, mfpy_place *place);
+
+/* ---- tuning (py_tune.c): methods of Plan, functions of the module ---- */
+
+#define MFPY_FASTCALL PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
+PyObject *mfpy_plan_tune(PyObject *self, PyTypeObject *defining, MFPY_FASTCALL);
+PyObject *mfpy_plan_tuning(PyObject *self, PyObject *unused);
+PyObject *mfpy_tune_database(PyObject *module, PyObject *unused);
+PyObject *mfpy_tune_records(PyObject *module, MFPY_FASTCALL);
+PyObject *mfpy_tune_verify(PyObject *module, MFPY_FASTCALL);
+PyObject *mfpy_tune_merge(PyObject *module, MFPY_FASTCALL);
+PyObject *mfpy_tune_import(PyObject *module, MFPY_FASTCALL);
+PyObject *mfpy_tune_clear(PyObject *module, MFPY_FASTCALL);
 
 /* ---- signatures (py_signature.c) ---- */
 

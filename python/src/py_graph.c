@@ -371,17 +371,35 @@ static PyObject *graph_describe(METHOD_ARGS)
     return extents ? Py_BuildValue("sN", mf_dtype_name(dtype), extents) : NULL;
 }
 
+static int tune_policy(const char *name, int *out)
+{
+    static const char *const names[] = {
+        [MF_TUNE_OFF] = "off", [MF_TUNE_CACHED] = "cached", [MF_TUNE_MEASURE] = "measure", [MF_TUNE_REQUIRE] = "require"};
+    *out = MF_TUNE_DEFAULT;
+    for (int i = MF_TUNE_OFF; name && i <= MF_TUNE_REQUIRE; i++)
+        if (!strcmp(names[i], name)) {
+            *out = i;
+            return 0;
+        }
+    if (!name)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "tune must be \"off\", \"cached\", \"measure\" or \"require\", not \"%s\"", name);
+    return -1;
+}
+
 static PyObject *graph_plan(METHOD_ARGS)
 {
     mfpy_state *state = mfpy_state_of(defining);
     mfpy_plan_request request = {.graph = self};
     PyObject *finish = Py_None, *captured = NULL, *bindings = Py_None;
+    const char *tune = NULL;
     const mfpy_param params[] = {{.name = "context", .kind = 'O', .out = &request.context},
                                  {.name = "finish", .kind = 'O', .out = &finish, .optional = true},
                                  {.name = "captured", .kind = 'O', .out = &captured, .optional = true},
                                  {.name = "flags", .kind = 'i', .out = &request.flags, .optional = true},
                                  {.name = "providers", .kind = 's', .out = &request.providers, .optional = true},
                                  {.name = "bindings", .kind = 'O', .out = &bindings, .optional = true},
+                                 {.name = "tune", .kind = 's', .out = &tune, .optional = true},
                                  {0}};
     if (mfpy_parse("plan", args, nargs, kwnames, params) < 0)
         return NULL;
@@ -390,6 +408,8 @@ static PyObject *graph_plan(METHOD_ARGS)
         PyErr_SetString(PyExc_TypeError, "plan() takes a Context, and tuples of arrays");
         return NULL;
     }
+    if (tune_policy(tune, &request.tune) < 0)
+        return NULL;
     request.finish = finish == Py_None ? NULL : finish;
     request.captured = captured;
     mfpy_arrays examples;
@@ -459,7 +479,7 @@ static PyMethodDef graph_methods[] = {
     METHOD(slice, "x, start, length, step"),
     METHOD(output, "x"),
     METHOD(describe, "x"),
-    METHOD(plan, "context, finish=None, captured=(), flags=0, providers=None, bindings=None"),
+    METHOD(plan, "context, finish=None, captured=(), flags=0, providers=None, bindings=None, tune=None"),
     {NULL, NULL, 0, NULL},
 };
 

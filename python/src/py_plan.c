@@ -37,6 +37,7 @@ static mf_status make_plan(const mfpy_plan_request *request, const mf_tensor *bi
     mf_plan_options options = MF_PLAN_OPTIONS_INIT;
     options.flags = request->flags;
     options.providers = request->providers;
+    options.tune = (mf_tune_policy)request->tune;
     options.bindings = bindings;
     options.binding_count = bindings ? request->bindings->count : 0;
     mf_status status;
@@ -420,6 +421,34 @@ static PyObject *plan_device_header(PyObject *self, PyTypeObject *defining, PyOb
     return result;
 }
 
+/* mathfuse._tune's functions, with the plan in front. */
+static PyObject *call_helper(PyObject *self, int helper, PyObject *args, PyObject *kwargs)
+{
+    PyObject *function = mfpy_helper_get(mfpy_state_of_object(self), helper);
+    Py_ssize_t count = args ? PyTuple_Size(args) : 0;
+    PyObject *all = function ? PyTuple_New(count + 1) : NULL;
+    if (!all || PyTuple_SetItem(all, 0, Py_NewRef(self)) < 0) {
+        Py_XDECREF(all);
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++)
+        PyTuple_SetItem(all, i + 1, Py_NewRef(PyTuple_GetItem(args, i)));
+    PyObject *result = PyObject_Call(function, all, kwargs);
+    Py_DECREF(all);
+    return result;
+}
+
+static PyObject *plan_tune(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    return call_helper(self, MFPY_H_TUNE, args, kwargs);
+}
+
+static PyObject *plan_tuning(PyObject *self, void *closure)
+{
+    (void)closure;
+    return call_helper(self, MFPY_H_TUNING, NULL, NULL);
+}
+
 static PyObject *plan_launches(PyObject *self, void *closure)
 {
     (void)closure;
@@ -461,6 +490,7 @@ static PyObject *plan_repr(PyObject *self)
 static PyGetSetDef plan_getset[] = {
     {"launches", plan_launches, NULL, "kernel launches (GPU) or library and loop calls (CPU) of one run", NULL},
     {"workspace", plan_workspace, NULL, "bytes of scratch memory of one run", NULL},
+    {"tuning", plan_tuning, NULL, "what is known of its tuning: mathfuse.tuning.Tuning", NULL},
     {"target", plan_target, NULL, "what it was planned for: \"cpu\" or \"sm_90a\"", NULL},
     {"outputs", plan_outputs, NULL, "(shape, dtype) of every result", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -476,6 +506,12 @@ static PyMethodDef plan_methods[] = {
      "device_header($self, /, name='plan', threads=0)\n--\n\nThe plan as device functions in a namespace: text of a "
      "CUDA "
      "header. threads: of the blocks; 0: as each step does best."},
+    {"tune", (PyCFunction)(void (*)(void))plan_tune, METH_VARARGS | METH_KEYWORDS,
+     "tune($self, /, *, progress=False, seconds=10.0, candidates=64)\n--\n\nMeasure the ways to run, use the fastest "
+     "right one from now on, remember it; see mathfuse.tuning.tune."},
+    {"_tune", (PyCFunction)(void (*)(void))mfpy_plan_tune, METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
+     "_tune($self, /, progress=None, seconds=10.0, candidates=64)\n--\n\nTune; progress(event) may return True to stop."},
+    {"_tuning", mfpy_plan_tuning, METH_NOARGS, "_tuning($self, /)\n--\n\nWhat is known of its tuning, as JSON."},
     {"cubins", plan_cubins, METH_NOARGS, "cubins($self, /)\n--\n\nMachine code by kernel name."},
     {NULL, NULL, 0, NULL},
 };

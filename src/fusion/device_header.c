@@ -181,6 +181,7 @@ mf_status mf_plan_device_header(char **out, const mf_plan *plan, const char *nam
     mfi_text text = {0};
     *out = NULL;
     MF_REQUIRE(plan, MF_E_INVALID, "mf_plan_device_header: plan is NULL");
+    plan = mfi_plan_current(plan);
     MF_REQUIRE(is_identifier(name), MF_E_INVALID, "the name of a device header is a C++ identifier, not \"%s\"",
                name ? name : "(null)");
     MF_REQUIRE(plan->caps->cuda, MF_E_UNSUPPORTED,

@@ -31,7 +31,8 @@ bool mfi_shape_needs_wide(const mfi_problem *p);
 /* May reorder p's dims for the kernel's good. */
 void mfi_shape_choose(mfi_shape *layout, mfi_problem *p, const mfi_caps *caps);
 /* emit_gemm.c: the part of mfi_shape_choose for products; how the kernel is called. */
-void mfi_shape_choose_gemm(mfi_shape *layout, const mfi_problem *p, const mfi_caps *caps);
+/* rank: of the tiles, among those for the dtype by estimate. False: there are not so many. */
+bool mfi_shape_choose_gemm(mfi_shape *layout, const mfi_problem *p, const mfi_caps *caps, int rank);
 void mfi_emit_gemm_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *layout);
 void mfi_emit_gemm_call(mfi_text *out, const mfi_problem *p, const mfi_shape *layout, const char *block,
                         const char *shared);
@@ -103,6 +104,8 @@ typedef struct mfi_fft_shape {
     mfi_shape middle, last; /* how the chains are laid out */
 } mfi_fft_shape;
 /* False: the reason is in `bid`. */
+/* For bid->variant, less than MFI_FFT_VARIANTS. */
+enum { MFI_FFT_VARIANTS = 9 };
 bool mfi_fft_shape_choose(mfi_fft_shape *shape, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
 /* The unit has two kernels: `name`, and `name`_table that fills the table of its transforms, 256 entries a block. */
 mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shape *shape);

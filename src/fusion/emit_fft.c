@@ -122,7 +122,18 @@ static int vector_of(const mfi_problem *p)
     return p->u.fft.kind == MF_IRFFT && p->u.fft.n[0] % 2 == 0 ? 2 : 1;
 }
 
-static void share_out(mfi_fft_shape *s, const mfi_problem *p)
+/* What a variant changes: powers of two of elements a thread and signals a block, blocks a multiprocessor. */
+static const struct {
+    int elements, ffts, resident;
+} ways[MFI_FFT_VARIANTS] = {{0, 0, 0},  {0, 0, 1}, {0, 0, -1}, {0, 1, 0}, {0, -1, 0},
+                            {-1, 0, 0}, {1, 0, 0}, {0, 0, 2},  {0, 0, -2}};
+
+static int scaled(int value, int power)
+{
+    return power < 0 ? value >> -power : value << power;
+}
+
+static void share_out(mfi_fft_shape *s, const mfi_problem *p, int variant)
 {
     int n = complex_length(p), work = n, size = p->u.fft.f64 ? 16 : 8;
     s->n = n;
@@ -130,8 +141,10 @@ static void share_out(mfi_fft_shape *s, const mfi_problem *p)
         for (work = 1; work < 2 * n - 1;)
             work *= 2;
     s->elements = default_elements(work, p->u.fft.f64);
+    if (ways[variant].elements && is_power_of_2(work))
+        s->elements = (int)mfi_max64(scaled(s->elements, ways[variant].elements), 2);
     int lanes = (work + s->elements - 1) / s->elements;
-    s->ffts = lanes >= 96 ? 1 : 128 / lanes;
+    s->ffts = (int)mfi_max64(scaled(lanes >= 96 ? 1 : 128 / lanes, ways[variant].ffts), 1);
     s->split = work * size >= 65536;
     s->threads = lanes * s->ffts;
     size_t word = (size_t)(s->split && lanes > 1 ? size / 2 : size);
@@ -142,7 +155,7 @@ static void share_out(mfi_fft_shape *s, const mfi_problem *p)
     int held = s->elements * size / 4, threads = (s->threads + 31) / 32 * 32;
     int registers = is_power_of_2(work) && !p->u.fft.f64 ? held + 48 : 3 * held + 48;
     s->resident = (int)mfi_max64(65536 / ((int64_t)mfi_min64(registers, 255) * threads), 1);
-    s->resident = (int)mfi_min64(s->resident, 2048 / threads);
+    s->resident = (int)mfi_max64(mfi_min64(s->resident + ways[variant].resident, 2048 / threads), 1);
 }
 
 bool mfi_fft_shape_choose(mfi_fft_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
@@ -160,7 +173,9 @@ bool mfi_fft_shape_choose(mfi_fft_shape *s, const mfi_problem *p, const mfi_caps
     for (const mfi_problem *part = p; part; part = part->head)
         MF_REFUSE_UNLESS(chain_fits(part), NO_EPILOGUE,
                          "a reduction, or an operation that is not defined for its dtype");
-    share_out(s, p);
+    MF_REFUSE_UNLESS(bid->variant >= 0 && bid->variant < MFI_FFT_VARIANTS, SIZE, "there is no variant %d",
+                     bid->variant);
+    share_out(s, p, bid->variant);
     MF_REFUSE_UNLESS(s->threads <= 1024 && s->elements <= (f->f64 ? 16 : 32), SIZE,
                      "n=%lld would take %d threads of %d elements", (long long)f->n[0], s->threads, s->elements);
     MF_REFUSE_UNLESS(s->shared + 1024 <= c->shared_bytes, SIZE, "n=%lld takes %zu bytes of shared memory of %zu",

@@ -61,23 +61,30 @@ static void use_tiles(mfi_shape *l, size_t i, const mfi_problem *p)
     l->b_vector = factor_vector(&mm->b, p, l->b_rows ? columns : rows, l->b_rows ? mm->n : mm->k);
 }
 
-void mfi_shape_choose_gemm(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps)
+bool mfi_shape_choose_gemm(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps, int rank)
 {
     const mfi_matmul *mm = &p->u.matmul;
-    double least = -1;
+    double floor = -1;
     l->skeleton = MFI_SK_GEMM;
     l->tile_m = l->tile_n = 64;
     l->tile_k = 16;
     l->share = 0.3;
     if (mm->a.dtype != mm->b.dtype || mm->acc != mfi_compute_type(mm->a.dtype) || !aligned(&mm->a) || !aligned(&mm->b))
-        return;
-    for (size_t i = 0; i < MFI_COUNT(tiles); i++) {
-        double cost = tiles[i].dtype == mm->a.dtype ? tiles_cost(i, p, caps) : -1;
-        if (cost >= 0 && (least < 0 || cost < least)) {
-            least = cost;
-            use_tiles(l, i, p);
+        return rank == 0;
+    for (int r = 0; r <= rank; r++) {
+        double least = -1;
+        for (size_t i = 0; i < MFI_COUNT(tiles); i++) {
+            double cost = tiles[i].dtype == mm->a.dtype ? tiles_cost(i, p, caps) : -1;
+            if (cost > floor && (least < 0 || cost < least)) {
+                least = cost;
+                use_tiles(l, i, p);
+            }
         }
+        if (least < 0)
+            return r == 0 && rank == 0;
+        floor = least;
     }
+    return true;
 }
 
 void mfi_emit_gemm_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *l)

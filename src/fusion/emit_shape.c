@@ -321,7 +321,7 @@ void mfi_shape_choose(mfi_shape *l, mfi_problem *p, const mfi_caps *caps)
     if (p->chain.phases == 0)
         p->nreduce = 0;
     if (p->anchor == MFI_MATMUL) {
-        mfi_shape_choose_gemm(l, p, caps);
+        (void)mfi_shape_choose_gemm(l, p, caps, 0);
     } else if (p->nreduce == 0) {
         l->skeleton = MFI_SK_MAP;
         choose_map(l, p, caps);

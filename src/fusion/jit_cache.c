@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "fusion.h"
 
+#include "cache_dir.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +18,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define PATH_BYTES 1024
 #define DEFAULT_LIMIT ((int64_t)1 << 30)
 #define MAX_BLOB ((int64_t)1 << 28)
 
@@ -26,39 +27,6 @@ typedef struct header {
     uint64_t bytes, checksum, key_hi, key_lo;
 } header;
 static const char MAGIC[8] = "mfcach1";
-
-static const char *variable(const char *name)
-{
-    const char *value = getenv(name);
-    return value && value[0] ? value : NULL;
-}
-
-/* mkdir -p; 0700, since whoever can write here can run code in the reader's process. */
-static bool make_directories(char *path)
-{
-    for (char *p = path + 1; *p; p++) {
-        if (*p != '/')
-            continue;
-        *p = 0;
-        int failed = mkdir(path, 0700) && errno != EEXIST;
-        *p = '/';
-        if (failed && errno != EROFS && errno != EACCES)
-            return false;
-    }
-    return mkdir(path, 0700) == 0 || errno == EEXIST;
-}
-
-static bool directory(char *out)
-{
-    const char *own = variable("MATHFUSE_CACHE_DIR"), *xdg = variable("XDG_CACHE_HOME"), *home = variable("HOME");
-    int length = own                      ? snprintf(out, PATH_BYTES, "%s", own)
-                 : xdg && xdg[0] == '/'   ? snprintf(out, PATH_BYTES, "%s/mathfuse", xdg)
-                 : home && home[0] == '/' ? snprintf(out, PATH_BYTES, "%s/.cache/mathfuse", home)
-                                          : -1;
-    if (length < 0)
-        mfi_log(MFI_LOG_CACHE, "no cache: none of MATHFUSE_CACHE_DIR, XDG_CACHE_HOME and HOME is set");
-    return length > 0 && length < PATH_BYTES - 128;
-}
 
 static void file_name(char *out, const char *kind, uint64_t hi, uint64_t lo)
 {
@@ -101,10 +69,10 @@ static void *read_blob(int fd, size_t *bytes, uint64_t hi, uint64_t lo)
 
 mf_status mfi_cache_get(void **data, size_t *bytes, const char *kind, uint64_t key_hi, uint64_t key_lo)
 {
-    char path[PATH_BYTES];
+    char path[MFI_PATH_BYTES];
     *data = NULL;
     *bytes = 0;
-    if (!directory(path))
+    if (!mfi_cache_directory(path))
         return MF_E_MISSING;
     size_t length = strlen(path);
     path[length] = '/';
@@ -135,7 +103,7 @@ typedef struct entry {
 
 static int64_t limit(void)
 {
-    const char *text = variable("MATHFUSE_CACHE_LIMIT");
+    const char *text = mfi_variable("MATHFUSE_CACHE_LIMIT");
     char *end = NULL;
     if (!text)
         return DEFAULT_LIMIT;
@@ -200,7 +168,7 @@ static void evict(const char *path)
     if (total > cap) {
         qsort(entries, count, sizeof *entries, older);
         for (; removed < count && total > cap - cap / 8; removed++) {
-            char file[PATH_BYTES + 256];
+            char file[MFI_PATH_BYTES + 256];
             snprintf(file, sizeof file, "%s/%s", path, entries[removed].name);
             unlink(file);
             total -= entries[removed].bytes;
@@ -232,7 +200,7 @@ static bool write_all(int fd, const void *data, size_t bytes)
 static bool write_file(const char *directory_path, const char *name, const header *h, const void *data)
 {
     static atomic_uint serial;
-    char temporary[PATH_BYTES + 96], final[PATH_BYTES + 128];
+    char temporary[MFI_PATH_BYTES + 96], final[MFI_PATH_BYTES + 128];
     struct timespec now = {0};
     clock_gettime(CLOCK_REALTIME, &now); /* process numbers repeat, across containers too */
     snprintf(temporary, sizeof temporary, "%s/.tmp-%ld-%u-%ld", directory_path, (long)getpid(),
@@ -254,13 +222,13 @@ static bool write_file(const char *directory_path, const char *name, const heade
 
 void mfi_cache_put(const char *kind, uint64_t key_hi, uint64_t key_lo, const void *data, size_t bytes)
 {
-    char path[PATH_BYTES], name[96];
+    char path[MFI_PATH_BYTES], name[96];
     header h = {.bytes = bytes, .checksum = XXH3_64bits(data, bytes), .key_hi = key_hi, .key_lo = key_lo};
     memcpy(h.magic, MAGIC, sizeof MAGIC);
-    if (bytes > (size_t)MAX_BLOB || limit() == 0 || !directory(path))
+    if (bytes > (size_t)MAX_BLOB || limit() == 0 || !mfi_cache_directory(path))
         return;
     file_name(name, kind, key_hi, key_lo);
-    if (!make_directories(path) || !write_file(path, name, &h, data)) {
+    if (!mfi_make_directories(path) || !write_file(path, name, &h, data)) {
         mfi_log(MFI_LOG_CACHE, "cannot write to %s: %s", path, strerror(errno));
         return;
     }

@@ -241,6 +241,51 @@ void mfi_context_prepare(mf_context *c, mfi_anchor anchor)
     pthread_mutex_unlock(&c->lock);
 }
 
+/* The processor's name as Linux tells it. */
+static void processor(char *out, size_t bytes)
+{
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    snprintf(out, bytes, "unknown processor");
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
+            line[strcspn(line, "\n")] = 0;
+            snprintf(out, bytes, "%s", strchr(line, ':') + 2);
+            break;
+        }
+    if (file)
+        fclose(file);
+}
+
+mf_status mfi_context_fingerprint(mf_context *c, char *out, size_t bytes)
+{
+    char name[80];
+    if (!c->caps.cuda) {
+        processor(name, sizeof name);
+        snprintf(out, bytes, "%s, %d threads", name, c->caps.threads);
+        return MF_OK;
+    }
+    snprintf(name, sizeof name, "not here");
+    if (c->caps.present)
+        MF_TRY(mfi_cuda_name(name, sizeof name, c->device));
+    snprintf(out, bytes, "%s, %s, %d multiprocessors", name, c->caps.arch, c->caps.multiprocessors);
+    return MF_OK;
+}
+
+void mfi_context_versions(mf_context *c, unsigned anchors, mfi_text *out)
+{
+    mfi_text_add(out, "mathfuse %s/%d", mf_version(), MFI_TUNE_GENERATION);
+    for (int anchor = 0; anchor < MFI_ANCHOR_COUNT; anchor++)
+        if (anchors & 1u << anchor)
+            mfi_context_prepare(c, (mfi_anchor)anchor);
+    for (size_t i = 0; i < MFI_COUNT(needs); i++)
+        if (needs[i].anchors & anchors && needs[i].cuda == c->caps.cuda)
+            mfi_text_add(out, ", %s %lld", mfi_library_load(needs[i].library)->name,
+                         (long long)c->caps.version[needs[i].library]);
+    if (c->caps.cuda)
+        mfi_text_add(out, ", NVRTC %lld", (long long)mfi_library_load(MFI_LIB_NVRTC)->number);
+}
+
 mf_status mfi_context_object(mf_context *c, const void *owner, mf_status (*make)(void **out, mf_context *context),
                              void (*drop)(void *object), void **out)
 {

@@ -8,6 +8,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <time.h>
+
+/* The first version of this name: the second is missing in drivers before CUDA 12.8, and does the same. */
+#undef cuEventElapsedTime
+CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent end);
 
 #define DRIVER_FUNCTIONS(X)                                                                                            \
     X(cuInit)                                                                                                          \
@@ -15,6 +20,7 @@
     X(cuGetErrorString)                                                                                                \
     X(cuDeviceGetCount)                                                                                                \
     X(cuDeviceGet)                                                                                                     \
+    X(cuDeviceGetName)                                                                                                 \
     X(cuDeviceGetAttribute)                                                                                            \
     X(cuDevicePrimaryCtxRetain)                                                                                        \
     X(cuDevicePrimaryCtxRelease)                                                                                       \
@@ -26,6 +32,11 @@
     X(cuMemcpy)                                                                                                        \
     X(cuMemcpyAsync)                                                                                                   \
     X(cuMemsetD8Async)                                                                                                 \
+    X(cuEventCreate)                                                                                                   \
+    X(cuEventDestroy)                                                                                                  \
+    X(cuEventRecord)                                                                                                   \
+    X(cuEventQuery)                                                                                                    \
+    X(cuEventElapsedTime)                                                                                              \
     X(cuStreamIsCapturing)                                                                                             \
     X(cuModuleLoadData)                                                                                                \
     X(cuModuleUnload)                                                                                                  \
@@ -270,6 +281,67 @@ bool mfi_cuda_capturing(void *stream)
     CUresult result = cu.cuStreamIsCapturing(stream, &capture);
     return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
            (result == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+/* ---- events ---- */
+
+mf_status mfi_cuda_event_new(void **out)
+{
+    CUevent event = NULL;
+    *out = NULL;
+    MF_TRY(usable());
+    MF_TRY(check(cu.cuEventCreate(&event, CU_EVENT_DEFAULT), "cuEventCreate"));
+    *out = event;
+    return MF_OK;
+}
+
+void mfi_cuda_event_free(void *event)
+{
+    if (event && ready && !mfi_cuda_forked())
+        cu.cuEventDestroy(event);
+}
+
+mf_status mfi_cuda_event_record(void *event, void *stream)
+{
+    MF_TRY(usable());
+    return check(cu.cuEventRecord(event, stream), "cuEventRecord");
+}
+
+mf_status mfi_cuda_event_wait(bool *done, void *event, double seconds)
+{
+    struct timespec begin, now, nap = {0, 20000};
+    double waited = 0;
+    *done = false;
+    MF_TRY(usable());
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    while (waited < seconds) {
+        CUresult result = cu.cuEventQuery(event);
+        if (result != CUDA_ERROR_NOT_READY) {
+            *done = result == CUDA_SUCCESS;
+            return check(result, "cuEventQuery");
+        }
+        nanosleep(&nap, NULL);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        waited = (double)(now.tv_sec - begin.tv_sec) + 1e-9 * (double)(now.tv_nsec - begin.tv_nsec);
+    }
+    return MF_OK;
+}
+
+mf_status mfi_cuda_event_us(double *us, void *begin, void *end)
+{
+    float milliseconds = 0;
+    MF_TRY(usable());
+    MF_TRY(check(cu.cuEventElapsedTime(&milliseconds, begin, end), "cuEventElapsedTime"));
+    *us = 1e3 * (double)milliseconds;
+    return MF_OK;
+}
+
+mf_status mfi_cuda_name(char *out, size_t bytes, int device)
+{
+    CUdevice handle;
+    MF_TRY(usable());
+    MF_TRY(check(cu.cuDeviceGet(&handle, device), "cuDeviceGet"));
+    return check(cu.cuDeviceGetName(out, (int)bytes, handle), "cuDeviceGetName");
 }
 
 /* ---- kernels ---- */

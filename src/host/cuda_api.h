@@ -18,6 +18,13 @@ mf_status mfi_cuda_copy_async(void *dst, const void *src, size_t bytes, void *st
 mf_status mfi_cuda_zero_async(void *dst, size_t bytes, void *stream);
 mf_status mfi_cuda_synchronize(void);
 bool mfi_cuda_capturing(void *stream);
+mf_status mfi_cuda_name(char *out, size_t bytes, int device);
+mf_status mfi_cuda_event_new(void **out);
+void mfi_cuda_event_free(void *event);
+mf_status mfi_cuda_event_record(void *event, void *stream);
+mf_status mfi_cuda_event_wait(bool *done, void *event,
+                              double seconds); /* no longer than that; an error is what ran before it */
+mf_status mfi_cuda_event_us(double *us, void *begin, void *end); /* between two that are done */
 mf_status mfi_cuda_module_load(void **module, void **function, const void *cubin, const char *name);
 void mfi_cuda_module_unload(void *module);
 mf_status mfi_cuda_function_attribute(int *out, void *function, int attribute);

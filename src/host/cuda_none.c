@@ -83,6 +83,43 @@ bool mfi_cuda_capturing(void *stream)
     return false;
 }
 
+mf_status mfi_cuda_name(char *out, size_t bytes, int device)
+{
+    (void)out, (void)bytes, (void)device;
+    return not_built();
+}
+
+mf_status mfi_cuda_event_new(void **out)
+{
+    *out = NULL;
+    return not_built();
+}
+
+void mfi_cuda_event_free(void *event)
+{
+    (void)event;
+}
+
+mf_status mfi_cuda_event_record(void *event, void *stream)
+{
+    (void)event, (void)stream;
+    return not_built();
+}
+
+mf_status mfi_cuda_event_wait(bool *done, void *event, double seconds)
+{
+    *done = false;
+    (void)event, (void)seconds;
+    return not_built();
+}
+
+mf_status mfi_cuda_event_us(double *us, void *begin, void *end)
+{
+    *us = 0;
+    (void)begin, (void)end;
+    return not_built();
+}
+
 mf_status mfi_cuda_module_load(void **module, void **function, const void *cubin, const char *name)
 {
     *module = *function = NULL;

@@ -14,6 +14,7 @@ static int kernels_of(const mfi_step *step)
 int mf_plan_kernels(const mf_plan *plan)
 {
     int n = 0;
+    plan = mfi_plan_current(plan);
     for (int i = 0; i < plan->steps; i++)
         n += kernels_of(&plan->step[i]);
     return n;
@@ -22,6 +23,7 @@ int mf_plan_kernels(const mf_plan *plan)
 mf_status mf_plan_kernel(const mf_plan *plan, int index, mf_kernel_info *out)
 {
     int i = index;
+    plan = mfi_plan_current(plan);
     for (int s = 0; s < plan->steps && index >= 0; s++) {
         int n = kernels_of(&plan->step[s]);
         if (i < n)
@@ -71,6 +73,8 @@ static void step_json(mfi_text *t, const mfi_step *step)
     add_string(t, "provider", step->provider->name);
     mfi_text_add(t, ", ");
     add_string(t, "kernel", step->bid.kernel);
+    mfi_text_add(t, ", \"variant\": %d, ", step->bid.variant);
+    add_string(t, "identity", step->bid.identity);
     mfi_text_add(t, ", \"launches\": %d, \"bytes\": %lld, \"workspace\": %zu, \"estimate_us\": %.3f",
                  step->bid.launches, (long long)step->bid.bytes, step->bid.workspace, step->bid.cost_us);
     mf_kernel_info k = first_kernel(step);
@@ -96,6 +100,7 @@ static void explain_json(mfi_text *t, const mf_plan *plan)
 {
     mfi_text_add(t, "{");
     add_string(t, "target", plan->caps->arch);
+    mfi_text_add(t, ", \"tuned\": %s", plan->choice.steps ? "true" : "false");
     mfi_text_add(t, ", \"launches\": %d, \"bytes\": %lld, \"workspace\": %zu, \"steps\": [", plan->launches,
                  (long long)plan->bytes, plan->workspace);
     for (int i = 0; i < plan->steps; i++) {
@@ -119,8 +124,9 @@ static void step_text(mfi_text *t, const mfi_step *step, int number)
 {
     mfi_text_add(t, "step %d: ", number);
     mfi_problem_text(step->problem, t);
-    mfi_text_add(t, "\n  runs on %s: %s, %d launch%s, %.3g MB, %zu B workspace, estimated %.1f us\n",
-                 step->provider->name, step->bid.kernel, step->bid.launches, step->bid.launches == 1 ? "" : "es",
+    mfi_text_add(t, "\n  runs on %s: %s%s%s, %d launch%s, %.3g MB, %zu B workspace, estimated %.1f us\n",
+                 step->provider->name, step->bid.kernel, step->bid.variant ? ", " : "",
+                 step->bid.variant ? step->bid.identity : "", step->bid.launches, step->bid.launches == 1 ? "" : "es",
                  (double)step->bid.bytes * 1e-6, step->bid.workspace, step->bid.cost_us);
     if (step->problem->chain.count) {
         mfi_text_add(t, "  ");
@@ -139,9 +145,9 @@ static void step_text(mfi_text *t, const mfi_step *step, int number)
 
 static void explain_text(mfi_text *t, const mf_plan *plan)
 {
-    mfi_text_add(t, "plan for %s: %d step%s, %d launch%s, %.3g MB moved, %zu B workspace\n", plan->caps->arch,
-                 plan->steps, plan->steps == 1 ? "" : "s", plan->launches, plan->launches == 1 ? "" : "es",
-                 (double)plan->bytes * 1e-6, plan->workspace);
+    mfi_text_add(t, "plan for %s%s: %d step%s, %d launch%s, %.3g MB moved, %zu B workspace\n", plan->caps->arch,
+                 plan->choice.steps ? " (tuned)" : "", plan->steps, plan->steps == 1 ? "" : "s", plan->launches,
+                 plan->launches == 1 ? "" : "es", (double)plan->bytes * 1e-6, plan->workspace);
     for (int i = 0; i < plan->schedule->buffers; i++)
         buffer_text(t, plan->schedule, i);
     for (int i = 0; i < plan->steps; i++)
@@ -153,6 +159,7 @@ mf_status mf_plan_explain(char **out, const mf_plan *plan, int json)
     mfi_text text = {0};
     *out = NULL;
     MF_REQUIRE(plan, MF_E_INVALID, "mf_plan_explain: plan is NULL");
+    plan = mfi_plan_current(plan);
     if (json)
         explain_json(&text, plan);
     else

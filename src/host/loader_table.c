@@ -108,4 +108,10 @@ const mfi_library_spec mfi_library_specs[MFI_LIB_COUNT] = {
                            .subdirectories = CUDA_DIRECTORIES("nvidia/nvjitlink/lib"),
                            .cuda = true,
                            .candidates = {{"libnvJitLink.so.13", 13, false}, {"libnvJitLink.so.12", 12, false}}},
+    [MFI_LIB_SQLITE] = {.name = "SQLite",
+                        .variable = "MATHFUSE_SQLITE",
+                        .symbol = "sqlite3_open_v2",
+                        .install = "apt install libsqlite3-0",
+                        .subdirectories = cpu_directories,
+                        .candidates = {{"libsqlite3.so.0", 0, false}, {"libsqlite3.so", 0, false}}},
 };

@@ -91,6 +91,14 @@ static bool identify_fftw(probe *p, const char *symbol)
     return true;
 }
 
+static bool identify_sqlite(probe *p)
+{
+    const char *(*version)(void) = NULL;
+    FUNCTION(version, "sqlite3_libversion");
+    dotted(p->info, version ? version() : "");
+    return p->info->number >= 33800 ? true : unusable(p, "it is older than 3.38, whose JSON functions are needed");
+}
+
 static bool identify_driver(probe *p)
 {
     int (*get)(int *) = NULL;
@@ -191,6 +199,8 @@ bool mfi_library_identify(mfi_library library, mfi_library_info *info, void *(*f
         return identify_shifted(&p, "cusolverGetVersion");
     case MFI_LIB_NVJITLINK:
         return identify_compiler(&p, "nvJitLinkVersion");
+    case MFI_LIB_SQLITE:
+        return identify_sqlite(&p);
     case MFI_LIB_COUNT:
         break;
     }

@@ -3,6 +3,8 @@
 #include "nodes.h"
 #include "plan_internal.h"
 
+#include <stdio.h>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -107,25 +109,45 @@ static void feed_node(XXH3_state_t *h, const mfi_node *n)
     }
 }
 
+static void feed_options(XXH3_state_t *h, const mf_graph *g, int flags, const char *providers)
+{
+    for (int i = 0; i < g->count; i++)
+        feed_node(h, &g->node[i]);
+    feed(h, g->output, (size_t)g->outputs * sizeof *g->output);
+    feed_int(h, g->count);
+    feed_int(h, flags);
+    if (providers)
+        feed(h, providers, strlen(providers));
+}
+
+static void feed_tensors(XXH3_state_t *h, const mf_tensor *t, int count)
+{
+    feed_int(h, t ? count : -1);
+    for (int i = 0; t && i < count; i++) {
+        feed_int(h, t[i].ndim | t[i].dtype << 8 | mfi_pointer_alignment(t[i].data) << 16);
+        feed(h, t[i].shape, (size_t)t[i].ndim * sizeof *t[i].shape);
+        feed(h, t[i].strides, (size_t)t[i].ndim * sizeof *t[i].strides);
+    }
+}
+
 static XXH128_hash_t hash(const mf_graph *g, const mf_plan_options *o)
 {
     XXH3_state_t h;
     XXH3_128bits_reset(&h);
-    for (int i = 0; i < g->count; i++)
-        feed_node(&h, &g->node[i]);
-    feed(&h, g->output, (size_t)g->outputs * sizeof *g->output);
-    feed_int(&h, g->count);
-    feed_int(&h, o->flags);
-    if (o->providers)
-        feed(&h, o->providers, strlen(o->providers));
-    feed_int(&h, o->bindings ? o->binding_count : -1);
-    for (int i = 0; o->bindings && i < o->binding_count; i++) {
-        const mf_tensor *t = &o->bindings[i];
-        feed_int(&h, t->ndim | t->dtype << 8 | mfi_pointer_alignment(t->data) << 16);
-        feed(&h, t->shape, (size_t)t->ndim * sizeof *t->shape);
-        feed(&h, t->strides, (size_t)t->ndim * sizeof *t->strides);
-    }
+    feed_options(&h, g, o->flags, o->providers);
+    feed_tensors(&h, o->bindings, o->binding_count);
+    feed_int(&h, o->tune);
     return XXH3_128bits_digest(&h);
+}
+
+void mfi_plan_hash(const mf_plan *plan, char out[40])
+{
+    XXH3_state_t h;
+    XXH3_128bits_reset(&h);
+    feed_options(&h, plan->graph, plan->flags, plan->providers);
+    feed_tensors(&h, plan->binding, plan->bindings);
+    XXH128_hash_t key = XXH3_128bits_digest(&h);
+    snprintf(out, 40, "%016llx%016llx", (unsigned long long)key.high64, (unsigned long long)key.low64);
 }
 
 static mf_plan *find(struct mfi_plan_cache *cache, XXH128_hash_t key)

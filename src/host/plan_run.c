@@ -244,11 +244,9 @@ static mf_status variant_for(mf_plan *plan, const mf_tensor *tensors, void *stre
             mfi_fail(MF_E_STATE, "the tensors' strides or alignment differ from those planned for, and nothing can be "
                                  "planned while the stream is being captured; run once before capturing");
     } else if (!v) {
-        mf_plan_options o = MF_PLAN_OPTIONS_INIT;
-        o.flags = plan->flags;
-        o.providers = plan->providers;
+        mf_plan_options o = mfi_plan_options_of(plan);
         o.bindings = tensors;
-        o.binding_count = plan->bindings;
+        o.tune = o.tune == MF_TUNE_OFF ? MF_TUNE_OFF : MF_TUNE_CACHED; /* nothing is measured in the middle of a run */
         status = mfi_plan_make(&v, plan->context, plan->graph, &o);
         if (status == MF_OK) {
             v->next = plan->variants;
@@ -264,7 +262,7 @@ static mf_status variant_for(mf_plan *plan, const mf_tensor *tensors, void *stre
 
 enum { STACK_SLOTS = 64 };
 
-static mf_status submit(mf_plan *plan, const mf_tensor *tensors, void *stream, void *const scratch)
+mf_status mfi_plan_submit(mf_plan *plan, int index, const mf_tensor *tensors, void *stream, void *const scratch)
 {
     const mfi_schedule *s = plan->schedule;
     void *small[STACK_SLOTS], **slots = small;
@@ -274,7 +272,8 @@ static mf_status submit(mf_plan *plan, const mf_tensor *tensors, void *stream, v
         slots[i] = i < plan->bindings ? tensors[i].data : (char *)scratch + s->buffer[i].offset;
     mfi_run run = {slots, scratch ? (char *)scratch + plan->temporaries : NULL, stream, plan->context};
     mf_status status = MF_OK;
-    for (int i = 0; i < plan->steps && status == MF_OK; i++) {
+    int first = index < 0 ? 0 : index, end = index < 0 ? plan->steps : index + 1;
+    for (int i = first; i < end && status == MF_OK; i++) {
         status = plan->step[i].provider->run(plan->step[i].state, &run);
         if (status != MF_OK)
             mfi_prefix(status, "step %d (%s %s): ", i + 1, plan->step[i].provider->name, plan->step[i].bid.kernel);
@@ -287,6 +286,7 @@ static mf_status submit(mf_plan *plan, const mf_tensor *tensors, void *stream, v
 mf_status mf_plan_run(mf_plan *plan, const mf_tensor *tensors, int count, void *stream)
 {
     MF_REQUIRE(plan && (tensors || count == 0), MF_E_INVALID, "mf_plan_run: %s is NULL", plan ? "tensors" : "plan");
+    plan = mfi_plan_current(plan);
     MF_REQUIRE(count == plan->bindings, MF_E_INVALID, "the plan has %d inputs and %d outputs; %d tensors were bound",
                plan->inputs, plan->bindings - plan->inputs, count);
     MF_REQUIRE(plan->caps->present, MF_E_STATE,
@@ -300,17 +300,17 @@ mf_status mf_plan_run(mf_plan *plan, const mf_tensor *tensors, int count, void *
         MF_TRY(variant_for(plan, tensors, stream, &plan));
     mfi_scratch *scratch;
     MF_TRY(get_scratch(plan, stream, &scratch));
-    mf_status status = submit(plan, tensors, stream, scratch ? scratch->aligned : NULL);
+    mf_status status = mfi_plan_submit(plan, -1, tensors, stream, scratch ? scratch->aligned : NULL);
     put_scratch(plan, scratch);
     return status;
 }
 
 size_t mf_plan_workspace(const mf_plan *plan)
 {
-    return plan->workspace;
+    return mfi_plan_current(plan)->workspace;
 }
 
 int mf_plan_launches(const mf_plan *plan)
 {
-    return plan->launches;
+    return mfi_plan_current(plan)->launches;
 }

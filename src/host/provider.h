@@ -26,6 +26,7 @@ typedef enum mfi_library {
     MFI_LIB_CUFFT,
     MFI_LIB_CUSOLVER,
     MFI_LIB_NVJITLINK,
+    MFI_LIB_SQLITE, /* no provider's: the tuning database's */
     MFI_LIB_COUNT
 } mfi_library;
 
@@ -44,12 +45,18 @@ typedef struct mfi_caps {
     int64_t version[MFI_LIB_COUNT]; /* as the library says; for a target that is not here, the version we plan for */
 } mfi_caps;
 
+enum { MFI_IDENTITY_BYTES = 96 };
+
 typedef struct mfi_bid {
     double cost_us;
     int64_t bytes; /* memory traffic */
     size_t workspace;
     int launches;
-    char kernel[96];   /* what will run, "cublasLtMatmul GELU_BIAS" */
+    char kernel[96]; /* what will run, "cublasLtMatmul GELU_BIAS" */
+    /* Set before prepare: which of the provider's ways to run the step is wanted; 0: its own pick. Set by prepare: what
+     * that way is, by the same words as long as it is the same. No '/' or ';' in it. */
+    int variant;
+    char identity[MFI_IDENTITY_BYTES];
     mfi_reason reason; /* refusal */
     char detail[160];
 } mfi_bid;
@@ -98,6 +105,9 @@ typedef struct mfi_provider {
      * expressions of their addresses. */
     mf_status (*device)(void *state, int index, int threads, const char *const *slots, const char *workspace,
                         mfi_device_code *out);
+    /* Pure: how many ways to run the step there are to measure, at most; NULL: one. prepare fails with MF_E_UNSUPPORTED for
+     * a variant that there is not. */
+    int (*variants)(const mfi_problem *p, const mfi_caps *c);
 } mfi_provider;
 
 /* provider_list.c: best first for ties, ref last. */

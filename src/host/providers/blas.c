@@ -212,7 +212,7 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     MF_REFUSE_UNLESS(letter[mm->acc], DTYPE, "sums in %s; BLAS has f32, f64, c64, c128", mfi_ctype_name(mm->acc));
     MF_REFUSE_UNLESS(mm->n <= INT_MAX && mm->k <= INT_MAX, SIZE, "n=%lld k=%lld, at most 2^31 - 1", (long long)mm->n,
                      (long long)mm->k);
-    mfi_matmul_plan(&layout, p, false, c->threads);
+    (void)mfi_matmul_plan(&layout, p, false, c->threads, 0);
     MF_REFUSE_UNLESS(!layout.items || layout.m <= INT_MAX, SIZE, "m=%lld, at most 2^31 - 1", (long long)layout.m);
     mfi_bid_roofline(bid, p, c, 0.8, 1);
     bid->workspace = layout.workspace;
@@ -224,20 +224,44 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     return true;
 }
 
+/* Variants: other tilings on all threads; then the best one on fewer. */
+enum { TILINGS = 8, VARIANTS = 11 };
+
+typedef struct way {
+    int rank, threads;
+} way;
+
+static way way_of(int variant, const mfi_caps *c)
+{
+    if (variant < TILINGS)
+        return (way){variant, c->threads};
+    return (way){0, c->threads >> (variant - TILINGS + 1)};
+}
+
+static int variants(const mfi_problem *p, const mfi_caps *c)
+{
+    (void)p, (void)c;
+    return VARIANTS;
+}
+
 /* For explain: whose threads work on what. */
-static void tell_threads(const blas_state *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
+static void tell_threads(const blas_state *s, const mfi_problem *p, const way *w, mfi_bid *bid)
 {
     mfi_matmul_layout l;
-    mfi_matmul_plan(&l, p, false, c->threads);
+    int threads = w->threads;
+    if (!mfi_matmul_plan(&l, p, false, threads, w->rank))
+        return;
+    snprintf(bid->identity, sizeof bid->identity, "%lld x %lld tiles %d threads", (long long)l.tiles.down,
+             (long long)l.tiles.across, threads);
     size_t used = strlen(bid->kernel), left = sizeof bid->kernel - used;
     bool local = s->sequential || s->set_local.symbol || s->set_threads.symbol;
-    if (l.loops || c->threads < 2)
+    if (l.loops || threads < 2)
         return;
     if (l.items)
-        snprintf(bid->kernel + used, left, ", products shared by %d threads", c->threads);
+        snprintf(bid->kernel + used, left, ", products shared by %d threads", threads);
     else if (local)
         snprintf(bid->kernel + used, left, ", %lld x %lld tiles shared by %d threads", (long long)l.tiles.down,
-                 (long long)l.tiles.across, c->threads);
+                 (long long)l.tiles.across, threads);
     else
         snprintf(bid->kernel + used, left, ", on the library's threads");
 }
@@ -254,8 +278,10 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
 {
     (void)context;
     char name[16];
-    blas_state *s = mfi_calloc(1, sizeof *s);
+    way w = way_of(bid->variant, c);
     *state = NULL;
+    MF_REQUIRE(bid->variant < VARIANTS && w.threads > 0, MF_E_UNSUPPORTED, "there are not so many threads");
+    blas_state *s = mfi_calloc(1, sizeof *s);
     if (!s)
         return MFI_NO_MEMORY(sizeof *s);
     snprintf(name, sizeof name, "cblas_%cgemm", letter[p->u.matmul.acc]);
@@ -267,12 +293,12 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
         status = mfi_fail(MF_E_LIBRARY, "the BLAS library has no %s", name);
     find_thread_functions(s);
     if (status == MF_OK)
-        status = mfi_matmul_cpu_new(&s->inner, p, &engine, s, false, c->threads);
+        status = mfi_matmul_cpu_new(&s->inner, p, &engine, s, false, w.threads, w.rank);
     if (status != MF_OK) {
         destroy(s);
         return status;
     }
-    tell_threads(s, p, c, bid);
+    tell_threads(s, p, &w, bid);
     *state = s;
     return MF_OK;
 }
@@ -282,4 +308,4 @@ static mf_status run(void *state, const mfi_run *run)
     return mfi_matmul_cpu_run(((blas_state *)state)->inner, run);
 }
 
-const mfi_provider mfi_provider_blas = {"blas", query, prepare, run, destroy, NULL, NULL};
+const mfi_provider mfi_provider_blas = {"blas", query, prepare, run, destroy, NULL, NULL, variants};

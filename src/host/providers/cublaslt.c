@@ -361,5 +361,5 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     return true;
 }
 
-const mfi_provider mfi_provider_cublaslt = {"cublaslt",    query, mfi_lt_prepare, mfi_lt_run, mfi_lt_destroy,
-                                            mfi_lt_kernel, NULL};
+const mfi_provider mfi_provider_cublaslt = {"cublaslt",     query,         mfi_lt_prepare, mfi_lt_run,
+                                            mfi_lt_destroy, mfi_lt_kernel, NULL,           mfi_lt_variants};

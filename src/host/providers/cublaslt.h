@@ -66,4 +66,6 @@ void mfi_lt_destroy(void *state);
 mf_status mfi_lt_kernel(void *state, int index, mf_kernel_info *out);
 size_t mfi_lt_workspace_limit(const mfi_caps *c);
 
+int mfi_lt_variants(const mfi_problem *p, const mfi_caps *c);
+
 #endif

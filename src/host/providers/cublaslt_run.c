@@ -21,7 +21,7 @@
     X(cublasLtMatmulAlgoGetHeuristic)                                                                                  \
     X(cublasLtMatmulAlgoConfigGetAttribute)
 
-enum { CANDIDATES = 16, HOPPER_ALGORITHM = 66 };
+enum { CANDIDATES = 16, MOST_CANDIDATES = 32, HOPPER_ALGORITHM = 66 };
 
 /* One per context. */
 typedef struct library {
@@ -46,7 +46,7 @@ typedef struct state {
     } alpha, beta;
     cublasLtMatmulDescOpaque_t desc; /* complete but for the addresses in it */
     cublasLtMatrixLayoutOpaque_t left, right, c, d;
-    cublasLtMatmulHeuristicResult_t algorithm[CANDIDATES]; /* usable ones, best first; [0] runs */
+    cublasLtMatmulHeuristicResult_t algorithm[MOST_CANDIDATES]; /* usable ones, best first; [0] runs */
     int algorithms;
 } state;
 
@@ -297,14 +297,14 @@ static mf_status preferences(const state *s, cublasLtMatmulPreferenceOpaque_t *o
     return MF_OK;
 }
 
-static mf_status choose(state *s, const mfi_caps *c, size_t workspace)
+static mf_status choose(state *s, const mfi_caps *c, size_t workspace, int asked)
 {
     cublasLtMatmulPreferenceOpaque_t preference;
     int found = 0;
     MF_TRY(preferences(s, &preference, workspace));
     cublasStatus_t result = s->lt->cublasLtMatmulAlgoGetHeuristic(s->lt->handle, &s->desc, &s->left, &s->right,
                                                                   s->spec.c.view || s->wide_c ? &s->c : &s->d, &s->d,
-                                                                  &preference, CANDIDATES, s->algorithm, &found);
+                                                                  &preference, asked, s->algorithm, &found);
     if (result != CUBLAS_STATUS_NOT_SUPPORTED)
         MF_TRY(check(s->lt, result, "cublasLtMatmulAlgoGetHeuristic"));
     for (int i = 0; i < found; i++)
@@ -313,6 +313,22 @@ static mf_status choose(state *s, const mfi_caps *c, size_t workspace)
             s->algorithm[s->algorithms++] = s->algorithm[i];
     MF_REQUIRE(s->algorithms > 0, MF_E_UNSUPPORTED, "cuBLASLt offered %d algorithms for this matmul and none is usable",
                found);
+    return MF_OK;
+}
+
+/* The library's order is its guess; variant 0 is its first. */
+static mf_status use_variant(state *s, mfi_bid *bid)
+{
+    MF_REQUIRE(bid->variant < s->algorithms, MF_E_UNSUPPORTED,
+               "cuBLASLt offers %d algorithms here, number %d was asked for", s->algorithms, bid->variant);
+    s->algorithm[0] = s->algorithm[bid->variant];
+    const cublasLtMatmulAlgo_t *a = &s->algorithm[0].algo;
+    snprintf(
+        bid->identity, sizeof bid->identity, "algorithm %u tile %u stages %u split %u cluster %u swizzle %u custom %u",
+        config(s->lt, a, CUBLASLT_ALGO_CONFIG_ID), config(s->lt, a, CUBLASLT_ALGO_CONFIG_TILE_ID),
+        config(s->lt, a, CUBLASLT_ALGO_CONFIG_STAGES_ID), config(s->lt, a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+        config(s->lt, a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID), config(s->lt, a, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
+        config(s->lt, a, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
     return MF_OK;
 }
 
@@ -359,7 +375,9 @@ mf_status mfi_lt_prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
         if (status == MF_OK)
             status = describe(s);
         if (status == MF_OK)
-            status = choose(s, c, mfi_lt_workspace_limit(c));
+            status = choose(s, c, mfi_lt_workspace_limit(c), bid->variant ? MOST_CANDIDATES : CANDIDATES);
+        if (status == MF_OK)
+            status = use_variant(s, bid);
         if (status == MF_OK)
             bid->workspace = s->spec.packed_bytes + s->algorithm[0].workspaceSize;
     }
@@ -453,6 +471,12 @@ void mfi_lt_destroy(void *state_)
     mf_free(s);
 }
 
+int mfi_lt_variants(const mfi_problem *p, const mfi_caps *c)
+{
+    (void)p;
+    return c->present ? MOST_CANDIDATES : 1;
+}
+
 mf_status mfi_lt_kernel(void *state_, int index, mf_kernel_info *out)
 {
     const state *s = state_;
@@ -482,5 +506,11 @@ mf_status mfi_lt_kernel(void *state, int index, mf_kernel_info *out)
 {
     (void)state, (void)index, (void)out;
     return mfi_fail(MF_E_UNSUPPORTED, "this build has no cuBLASLt");
+}
+
+int mfi_lt_variants(const mfi_problem *p, const mfi_caps *c)
+{
+    (void)p, (void)c;
+    return 1;
 }
 #endif

@@ -308,5 +308,5 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     return true;
 }
 
-const mfi_provider mfi_provider_cufft = {"cufft",          query, mfi_cufft_prepare, mfi_cufft_run, mfi_cufft_destroy,
-                                         mfi_cufft_kernel, NULL};
+const mfi_provider mfi_provider_cufft = {
+    "cufft", query, mfi_cufft_prepare, mfi_cufft_run, mfi_cufft_destroy, mfi_cufft_kernel, NULL, NULL};

@@ -101,4 +101,4 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 }
 
 const mfi_provider mfi_provider_cusolver = {
-    "cusolver", query, mfi_cusolver_prepare, mfi_cusolver_run, mfi_cusolver_destroy, mfi_cusolver_kernel, NULL};
+    "cusolver", query, mfi_cusolver_prepare, mfi_cusolver_run, mfi_cusolver_destroy, mfi_cusolver_kernel, NULL, NULL};

@@ -118,9 +118,9 @@ static mf_status compile(state *s)
 
 static mf_status make(state *s, const mfi_caps *c, mfi_bid *bid)
 {
-    mfi_bid unused;
-    if (!mfi_fft_shape_choose(&s->shape, s->problem, c, &unused))
-        return mfi_fail(MF_E_UNSUPPORTED, "%s", unused.detail);
+    mfi_bid own = {.variant = bid->variant};
+    if (!mfi_fft_shape_choose(&s->shape, s->problem, c, &own))
+        return mfi_fail(MF_E_UNSUPPORTED, "%s", own.detail);
     MF_TRY(mfi_fft_words_fill(&s->words, s->problem, &s->shape));
     MF_TRY(compile(s));
     while (s->module->spills > FEW_SPILLS && s->shape.resident > 1) {
@@ -128,6 +128,8 @@ static mf_status make(state *s, const mfi_caps *c, mfi_bid *bid)
         MF_TRY(compile(s));
     }
     snprintf(bid->kernel, sizeof bid->kernel, "%s", s->module->name);
+    snprintf(bid->identity, sizeof bid->identity, "%d elements a thread %d signals a block %d blocks resident",
+             s->shape.elements, s->shape.ffts, s->shape.resident);
     if (!c->present)
         return MF_OK;
     MF_TRY(mfi_cuda_function_shared(s->module->function, s->shape.shared));
@@ -201,4 +203,10 @@ static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
     return MF_OK;
 }
 
-const mfi_provider mfi_provider_fft_generated = {"generated_fft", query, prepare, run, destroy, kernel, NULL};
+static int variants(const mfi_problem *p, const mfi_caps *c)
+{
+    (void)p, (void)c;
+    return MFI_FFT_VARIANTS;
+}
+
+const mfi_provider mfi_provider_fft_generated = {"generated_fft", query, prepare, run, destroy, kernel, NULL, variants};

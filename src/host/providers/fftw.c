@@ -9,7 +9,14 @@
 typedef struct fftw_dim {
     ptrdiff_t n, is, os;
 } fftw_dim;
-enum { FFTW_UNALIGNED = 1 << 1, FFTW_ESTIMATE = 1 << 6, FFTW_FORWARD = -1, FFTW_BACKWARD = 1 };
+enum {
+    FFTW_MEASURE = 0,
+    FFTW_UNALIGNED = 1 << 1,
+    FFTW_PATIENT = 1 << 5,
+    FFTW_ESTIMATE = 1 << 6,
+    FFTW_FORWARD = -1,
+    FFTW_BACKWARD = 1
+};
 enum { PLAN_ALIGNMENT = 16 };
 
 typedef void *plan_dft(int rank, const fftw_dim *dims, int loops, const fftw_dim *loop, void *in, void *out, int sign,
@@ -18,12 +25,14 @@ typedef void *plan_real(int rank, const fftw_dim *dims, int loops, const fftw_di
                         unsigned flags);
 typedef void execute(void *plan, void *in, void *out);
 typedef void destroy_plan(void *plan);
+typedef void set_timelimit(double seconds);
 typedef union fftw_function { /* C has no cast from the loader's void * to a function */
     void *symbol;
     plan_dft *plan_dft;
     plan_real *plan_real;
     execute *execute;
     destroy_plan *destroy;
+    set_timelimit *set_timelimit;
 } fftw_function;
 
 /* Planning is the one thing in FFTW that is not thread-safe. */
@@ -39,7 +48,8 @@ typedef struct fftw_variant {
 
 typedef struct fftw_lines {
     mfi_line_geometry g;
-    fftw_function plan, execute, destroy;
+    fftw_function plan, execute, destroy, set_timelimit;
+    unsigned effort; /* of the plan for g.count aligned lines */
     _Atomic(fftw_variant *) variants;
 } fftw_lines;
 
@@ -58,15 +68,18 @@ static void packed_layout(const mfi_line_geometry *g, int64_t count, int64_t *st
     *dist = g->in_dist == 1 ? 1 : g->n;
 }
 
-/* FFTW_ESTIMATE never touches the arrays, so addresses of the right kind do. */
-static void *make_plan(const fftw_lines *f, int64_t count, bool aligned)
+static size_t extent(int64_t n, int64_t stride, int64_t count, int64_t dist)
+{
+    return (size_t)((n - 1) * stride + (count - 1) * dist + 1) * 2 * sizeof(double);
+}
+
+/* FFTW_ESTIMATE never touches the arrays, so addresses of the right kind do; others need arrays to measure on. */
+static void *make_plan(const fftw_lines *f, int64_t count, bool aligned, unsigned effort, void *in, void *out)
 {
     const mfi_line_geometry *g = &f->g;
     fftw_dim dim = {(ptrdiff_t)g->n, (ptrdiff_t)g->in_stride, (ptrdiff_t)g->out_stride};
     fftw_dim loop = {(ptrdiff_t)count, (ptrdiff_t)g->in_dist, (ptrdiff_t)g->out_dist};
-    unsigned flags = FFTW_ESTIMATE | (aligned ? 0 : FFTW_UNALIGNED);
-    _Alignas(64) static char somewhere[2][64];
-    void *in = somewhere[0], *out = somewhere[1];
+    unsigned flags = effort | (aligned ? 0 : FFTW_UNALIGNED);
     if (g->in_place) {
         int64_t stride, dist;
         packed_layout(g, count, &stride, &dist);
@@ -76,6 +89,41 @@ static void *make_plan(const fftw_lines *f, int64_t count, bool aligned)
     if (g->kind == MF_RFFT || g->kind == MF_IRFFT)
         return f->plan.plan_real(1, &dim, 1, &loop, in, out, flags);
     return f->plan.plan_dft(1, &dim, 1, &loop, in, out, g->kind == MF_FFT ? FFTW_FORWARD : FFTW_BACKWARD, flags);
+}
+
+/* FFTW stops measuring after so many seconds, and takes the best so far. */
+static double time_limit(unsigned effort)
+{
+    return effort == FFTW_PATIENT ? 6 : 3;
+}
+
+static void *measured_plan(const fftw_lines *f, int64_t count)
+{
+    const mfi_line_geometry *g = &f->g;
+    fftw_function limit = f->set_timelimit;
+    int64_t stride = g->out_stride, dist = g->out_dist;
+    if (g->in_place)
+        packed_layout(g, count, &stride, &dist);
+    void *in = mfi_alloc_aligned(extent(g->n, g->in_stride, count, g->in_dist));
+    void *out = mfi_alloc_aligned(extent(g->n, stride, count, dist)), *plan = NULL;
+    if (in && out) {
+        if (limit.symbol)
+            limit.set_timelimit(time_limit(f->effort));
+        plan = make_plan(f, count, true, f->effort, in, out);
+        if (limit.symbol)
+            limit.set_timelimit(-1);
+    }
+    mfi_free_aligned(in);
+    mfi_free_aligned(out);
+    return plan;
+}
+
+static void *plan_for(const fftw_lines *f, int64_t count, bool aligned)
+{
+    _Alignas(64) static char somewhere[2][64];
+    if (f->effort != FFTW_ESTIMATE && aligned && count == f->g.count)
+        return measured_plan(f, count);
+    return make_plan(f, count, aligned, FFTW_ESTIMATE, somewhere[0], somewhere[1]);
 }
 
 static void *find_plan(fftw_lines *f, int64_t count, bool aligned)
@@ -94,7 +142,7 @@ static void *get_plan(fftw_lines *f, int64_t count, bool aligned)
     pthread_mutex_lock(&planner);
     plan = find_plan(f, count, aligned);
     fftw_variant *v = plan ? NULL : mfi_alloc(sizeof *v);
-    if (v && (plan = make_plan(f, count, aligned))) {
+    if (v && (plan = plan_for(f, count, aligned))) {
         *v = (fftw_variant){count, aligned, plan, atomic_load(&f->variants)};
         atomic_store(&f->variants, v);
     } else {
@@ -119,7 +167,7 @@ static void free_lines(void *plan)
     mf_free(f);
 }
 
-static mf_status plan_lines(void **out, const mfi_line_geometry *g)
+static mf_status plan_lines(void **out, const mfi_line_geometry *g, unsigned effort)
 {
     bool real = g->kind == MF_RFFT || g->kind == MF_IRFFT;
     const char *kind = !real ? "dft" : g->kind == MF_RFFT ? "dft_r2c" : "dft_c2r";
@@ -129,6 +177,8 @@ static mf_status plan_lines(void **out, const mfi_line_geometry *g)
     if (!f)
         return MFI_NO_MEMORY(sizeof *f);
     f->g = *g;
+    f->effort = effort;
+    f->set_timelimit = symbol(g->f64, "set_timelimit");
     snprintf(name, sizeof name, "plan_guru64_%s", kind);
     f->plan = symbol(g->f64, name);
     snprintf(name, sizeof name, "execute_%s", kind);
@@ -178,7 +228,34 @@ static mf_status run_lines(void *plan, void *in, void *out, int64_t count, void 
     return MF_OK;
 }
 
-static const mfi_fft_engine engine = {"fftw", false, plan_lines, lines_scratch, run_lines, free_lines};
+static mf_status plan_estimated(void **out, const mfi_line_geometry *g)
+{
+    return plan_lines(out, g, FFTW_ESTIMATE);
+}
+
+static mf_status plan_measured(void **out, const mfi_line_geometry *g)
+{
+    return plan_lines(out, g, FFTW_MEASURE);
+}
+
+static mf_status plan_patiently(void **out, const mfi_line_geometry *g)
+{
+    return plan_lines(out, g, FFTW_PATIENT);
+}
+
+/* By variant. */
+static const mfi_fft_engine engines[] = {
+    {"fftw", false, plan_estimated, lines_scratch, run_lines, free_lines},
+    {"fftw", false, plan_measured, lines_scratch, run_lines, free_lines},
+    {"fftw", false, plan_patiently, lines_scratch, run_lines, free_lines},
+};
+static const char *const efforts[] = {"estimate", "measure", "patient"};
+
+static int variants(const mfi_problem *p, const mfi_caps *c)
+{
+    (void)p, (void)c;
+    return (int)MFI_COUNT(engines);
+}
 
 static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
@@ -204,14 +281,16 @@ typedef struct fftw_state {
 static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
 {
     (void)context;
-    (void)bid;
+    MF_REQUIRE(bid->variant < (int)MFI_COUNT(engines), MF_E_UNSUPPORTED, "FFTW has no variant %d", bid->variant);
+    const mfi_fft_engine *engine = &engines[bid->variant];
+    snprintf(bid->identity, sizeof bid->identity, "%s", efforts[bid->variant]);
     fftw_state *s = mfi_calloc(1, sizeof *s);
     *state = s;
     if (!s)
         return MFI_NO_MEMORY(sizeof *s);
     s->pair = p->anchor == MFI_FFT_PAIR;
-    mf_status status = s->pair ? mfi_fft_pair_new(&s->inner, p, &engine, c->threads)
-                               : mfi_fft_cpu_new(&s->inner, p, &engine, c->threads, false);
+    mf_status status = s->pair ? mfi_fft_pair_new(&s->inner, p, engine, c->threads)
+                               : mfi_fft_cpu_new(&s->inner, p, engine, c->threads, false);
     if (status != MF_OK) {
         mf_free(s);
         *state = NULL;
@@ -235,4 +314,4 @@ static void destroy(void *state)
     mf_free(s);
 }
 
-const mfi_provider mfi_provider_fftw = {"fftw", query, prepare, run, destroy, NULL, NULL};
+const mfi_provider mfi_provider_fftw = {"fftw", query, prepare, run, destroy, NULL, NULL, variants};

@@ -104,6 +104,31 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 
 /* ---- prepare ---- */
 
+/* Variants of maps and reductions: threads of a block; of products: tiles. */
+static const int block_threads[] = {0, 64, 128, 256, 512, 1024};
+
+static int variants(const mfi_problem *p, const mfi_caps *c)
+{
+    (void)c;
+    return p->anchor == MFI_MATMUL ? 3 : (int)MFI_COUNT(block_threads);
+}
+
+static mf_status use_variant(state *s, const mfi_caps *c, mfi_bid *bid)
+{
+    mfi_shape *l = &s->layout;
+    bool matmul = s->problem.anchor == MFI_MATMUL;
+    MF_REQUIRE(bid->variant < variants(&s->problem, c), MF_E_UNSUPPORTED, "there is no variant %d", bid->variant);
+    if (matmul && bid->variant)
+        MF_REQUIRE(mfi_shape_choose_gemm(l, &s->problem, c, bid->variant), MF_E_UNSUPPORTED, "there are no more tiles");
+    if (!matmul && bid->variant)
+        MF_TRY(mfi_shape_set_threads(l, block_threads[bid->variant]));
+    if (matmul)
+        snprintf(bid->identity, sizeof bid->identity, "tiles %d x %d x %d", l->tile_m, l->tile_n, l->tile_k);
+    else
+        snprintf(bid->identity, sizeof bid->identity, "%d threads vector %d", l->threads, l->vector);
+    return MF_OK;
+}
+
 static mf_status compile_launch(state *s, int k)
 {
     mfi_source source;
@@ -128,6 +153,7 @@ static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
         return MF_OK;
     }
     mfi_shape_choose(&s->layout, &s->problem, c);
+    status = use_variant(s, c, bid);
     mfi_words_fill(&s->words, &s->layout, &s->problem);
     for (int k = 0; k < s->layout.launches && status == MF_OK; k++)
         status = compile_launch(s, k);
@@ -195,4 +221,4 @@ static void destroy(void *opaque)
     mf_free(opaque); /* modules belong to the context */
 }
 
-const mfi_provider mfi_provider_generated = {"generated", query, prepare, run, destroy, kernel, device};
+const mfi_provider mfi_provider_generated = {"generated", query, prepare, run, destroy, kernel, device, variants};

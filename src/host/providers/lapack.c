@@ -313,4 +313,4 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
     return MF_OK;
 }
 
-const mfi_provider mfi_provider_lapack = {"lapack", query, prepare, run, destroy, NULL, NULL};
+const mfi_provider mfi_provider_lapack = {"lapack", query, prepare, run, destroy, NULL, NULL, NULL};

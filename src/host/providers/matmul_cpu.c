@@ -125,7 +125,7 @@ static void choose_panels(mfi_matmul_layout *l, const mfi_problem *p, int thread
     }
 }
 
-static void choose_tiles(mfi_matmul_layout *l, const mfi_problem *p, int threads)
+static bool choose_tiles(mfi_matmul_layout *l, const mfi_problem *p, int threads, int rank)
 {
     int64_t unit = mfi_chain_unit(p, 1);
     bool product = !l->direct && !l->in_place;
@@ -140,10 +140,10 @@ static void choose_tiles(mfi_matmul_layout *l, const mfi_problem *p, int threads
         .bytes = product ? TILE_BYTES : 0,
         .threads = threads,
     };
-    l->tiles = mfi_choose_tiles(&limits);
+    return mfi_choose_tiles(&l->tiles, &limits, rank);
 }
 
-void mfi_matmul_plan(mfi_matmul_layout *l, const mfi_problem *p, bool loops, int threads)
+bool mfi_matmul_plan(mfi_matmul_layout *l, const mfi_problem *p, bool loops, int threads, int rank)
 {
     const mfi_matmul *mm = &p->u.matmul;
     int nd = p->ndim;
@@ -168,7 +168,7 @@ void mfi_matmul_plan(mfi_matmul_layout *l, const mfi_problem *p, bool loops, int
     l->b_direct = mm->b.dtype == dtype && (l->loops ? l->bn == 1 : mfi_has_leading_dim(l->k, l->n, l->bk, l->bn));
     choose_product(l, p);
     choose_panels(l, p, threads);
-    choose_tiles(l, p, threads);
+    bool there = choose_tiles(l, p, threads, rank);
     size_t size = mfi_ctype_size(l->type);
     int64_t rows = l->items ? l->m : l->panel;
     l->a_bytes = l->a_direct ? 0 : mfi_align_up((size_t)(rows * l->k) * size, 256);
@@ -180,10 +180,11 @@ void mfi_matmul_plan(mfi_matmul_layout *l, const mfi_problem *p, bool loops, int
         size_t panels = l->a_bytes + l->c_bytes;
         l->workspace = l->b_bytes + (loops ? 0 : whole_a > panels ? whole_a : panels);
     }
+    return there && (rank == 0 || !(l->items || l->loops)); /* those have no tiles */
 }
 
 mf_status mfi_matmul_cpu_new(void **state, const mfi_problem *p, const mfi_gemm_engine *engine, const void *self,
-                             bool loops, int threads)
+                             bool loops, int threads, int rank)
 {
     matmul_state *s = mfi_calloc(1, sizeof *s);
     if (!s)
@@ -192,7 +193,10 @@ mf_status mfi_matmul_cpu_new(void **state, const mfi_problem *p, const mfi_gemm_
     s->engine = engine;
     s->self = self;
     s->threads = threads;
-    mfi_matmul_plan(&s->l, p, loops, threads);
+    if (!mfi_matmul_plan(&s->l, p, loops, threads, rank)) {
+        mf_free(s);
+        return mfi_fail(MF_E_UNSUPPORTED, "there is no tiling of rank %d", rank);
+    }
     if (s->l.loops)
         s->engine = &mfi_loops_gemm;
     s->a_batch = mfi_batch_of(&p->u.matmul.a, s->l.batch_dims, p->shape);

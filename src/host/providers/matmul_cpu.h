@@ -39,10 +39,11 @@ typedef struct mfi_matmul_layout {
     size_t a_bytes, b_bytes, c_bytes; /* of the packing buffers and of a panel of the product */
     size_t workspace;
 } mfi_matmul_layout;
-void mfi_matmul_plan(mfi_matmul_layout *l, const mfi_problem *p, bool loops, int threads);
+/* rank: of the tiling, among the best by estimate; false: there is none of that rank. */
+bool mfi_matmul_plan(mfi_matmul_layout *l, const mfi_problem *p, bool loops, int threads, int rank);
 
 mf_status mfi_matmul_cpu_new(void **state, const mfi_problem *p, const mfi_gemm_engine *engine, const void *self,
-                             bool loops, int threads);
+                             bool loops, int threads, int rank);
 mf_status mfi_matmul_cpu_run(void *state, const mfi_run *run);
 void mfi_matmul_cpu_free(void *state);
 

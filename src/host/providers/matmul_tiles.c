@@ -30,19 +30,34 @@ static double nanoseconds(const mfi_tile_limits *l, const mfi_tiles *t)
     return (double)mfi_ceil_div(tiles, l->threads) * tile + (tiles > 1 ? wake_ns : 0);
 }
 
-mfi_tiles mfi_choose_tiles(const mfi_tile_limits *limits)
+/* The cheapest that costs more than `floor`: tilings of one cost are much alike. *least: what it costs, < 0: none. */
+static mfi_tiles cheapest_above(const mfi_tile_limits *l, double floor, double *least)
 {
-    mfi_tiles best = cut(limits, 1, 1);
-    double least = -1;
-    for (int64_t down = 1; down <= mfi_min64(MOST_CUTS, limits->m); down++)
-        for (int64_t across = 1; across <= (limits->columns ? MOST_CUTS : 1); across++) {
-            mfi_tiles t = cut(limits, down, across);
-            bool fits = !limits->bytes || t.rows * t.cols * limits->size <= limits->bytes;
-            double ns = nanoseconds(limits, &t);
-            if (least < 0 ? true : fits && ns < least) {
+    mfi_tiles best = cut(l, 1, 1);
+    *least = -1;
+    for (int64_t down = 1; down <= mfi_min64(MOST_CUTS, l->m); down++)
+        for (int64_t across = 1; across <= (l->columns ? MOST_CUTS : 1); across++) {
+            mfi_tiles t = cut(l, down, across);
+            bool fits = !l->bytes || t.rows * t.cols * l->size <= l->bytes;
+            double ns = nanoseconds(l, &t);
+            if (fits && ns > floor && (*least < 0 || ns < *least)) {
                 best = t;
-                least = fits ? ns : -1;
+                *least = ns;
             }
         }
     return best;
+}
+
+bool mfi_choose_tiles(mfi_tiles *out, const mfi_tile_limits *limits, int rank)
+{
+    double least = -1;
+    *out = cheapest_above(limits, 0, &least);
+    for (int i = 0; i < rank; i++) {
+        *out = cheapest_above(limits, 1.02 * least, &least);
+        if (least < 0)
+            return false;
+    }
+    if (least < 0) /* none fits: the smallest there is */
+        *out = cut(limits, mfi_min64(MOST_CUTS, limits->m), limits->columns ? MOST_CUTS : 1);
+    return true;
 }

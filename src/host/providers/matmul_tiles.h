@@ -18,6 +18,7 @@ typedef struct mfi_tile_limits {
     int64_t bytes; /* that a tile may have; 0: any number */
     int threads;
 } mfi_tile_limits;
-mfi_tiles mfi_choose_tiles(const mfi_tile_limits *limits);
+/* The tiling of that rank by estimate, 0: the best; false: there are not so many. */
+bool mfi_choose_tiles(mfi_tiles *out, const mfi_tile_limits *limits, int rank);
 
 #endif

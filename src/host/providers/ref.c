@@ -28,7 +28,7 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     strcpy(bid->kernel, how[p->anchor].kernel);
     if (p->anchor == MFI_MATMUL) {
         mfi_matmul_layout layout;
-        mfi_matmul_plan(&layout, p, true, c->threads);
+        (void)mfi_matmul_plan(&layout, p, true, c->threads, 0);
         bid->workspace = layout.workspace;
     }
     return true;
@@ -67,7 +67,7 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
     if (p->anchor == MFI_MAP)
         status = mfi_cpu_chain_new(&s->chain, p);
     else if (p->anchor == MFI_MATMUL)
-        status = mfi_matmul_cpu_new(&s->inner, p, &mfi_loops_gemm, NULL, true, c->threads);
+        status = mfi_matmul_cpu_new(&s->inner, p, &mfi_loops_gemm, NULL, true, c->threads, 0);
     else if (p->anchor == MFI_FFT)
         status = mfi_fft_cpu_new(&s->inner, p, &mfi_ref_fft_engine, c->threads, false);
     else if (p->anchor == MFI_FFT_PAIR)
@@ -105,4 +105,4 @@ static mf_status run(void *state, const mfi_run *run)
     }
 }
 
-const mfi_provider mfi_provider_ref = {"ref", query, prepare, run, destroy, NULL, NULL};
+const mfi_provider mfi_provider_ref = {"ref", query, prepare, run, destroy, NULL, NULL, NULL};

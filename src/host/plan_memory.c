@@ -1,0 +1,116 @@
+/* Where a plan's temporaries lie, and which outputs may lie over an input. */
+#include "plan_internal.h"
+#include "schedule.h"
+
+static void touch(mfi_schedule *s, const mfi_view *view, int step)
+{
+    if (view->slot < s->inputs + s->outputs)
+        return;
+    mfi_buffer *b = &s->buffer[view->slot];
+    b->first = b->first < 0 ? step : b->first;
+    b->last = step;
+}
+
+/* What is read for a transform's input; the head's store never reaches memory. */
+static void touch_head(mfi_schedule *s, const mfi_problem *head, int step)
+{
+    if (head->anchor == MFI_FFT)
+        touch(s, &head->u.fft.in, step);
+    else if (head->anchor == MFI_FFT_PAIR)
+        touch_head(s, head->head, step);
+    for (int i = 0; i < head->chain.count; i++)
+        if (head->chain.instr[i].kind == MFI_LOAD)
+            touch(s, &head->chain.operand[head->chain.instr[i].operand].view, step);
+}
+
+static void touch_step(mfi_schedule *s, const mfi_problem *p, int step)
+{
+    for (int k = 0; k < p->chain.operands; k++)
+        touch(s, &p->chain.operand[k].view, step);
+    if (p->anchor == MFI_MATMUL) {
+        touch(s, &p->u.matmul.a, step);
+        touch(s, &p->u.matmul.b, step);
+    } else if (p->anchor == MFI_FFT) {
+        touch(s, &p->u.fft.in, step);
+    } else if (p->anchor == MFI_FFT_PAIR) {
+        touch_head(s, p->head, step);
+    } else if (p->anchor == MFI_SOLVE) {
+        const mfi_view *views[] = {&p->u.solve.a, &p->u.solve.b, &p->u.solve.x, &p->u.solve.info};
+        for (size_t k = 0; k < MFI_COUNT(views); k++)
+            if (views[k]->slot >= 0)
+                touch(s, views[k], step);
+    } else if (p->anchor == MFI_FACTOR) {
+        const mfi_factor *f = &p->u.factor;
+        for (int k = 0; k < MFI_FACTOR_INPUTS + MFI_FACTOR_RESULTS; k++) {
+            const mfi_factor_operand *o = k < MFI_FACTOR_INPUTS ? &f->in[k] : &f->out[k - MFI_FACTOR_INPUTS];
+            if (o->view.slot >= 0)
+                touch(s, &o->view, step);
+        }
+    }
+}
+
+static void touch_all(mfi_schedule *s)
+{
+    for (int i = 0; i < s->buffers; i++)
+        s->buffer[i].first = s->buffer[i].last = -1;
+    for (int i = 0; i < s->steps; i++)
+        touch_step(s, s->step[i], i);
+}
+
+static size_t buffer_bytes(const mfi_buffer *b)
+{
+    size_t bytes = mf_dtype_size(b->dtype);
+    for (int d = 0; d < b->ndim; d++)
+        bytes *= (size_t)b->shape[d];
+    return mfi_align_up(bytes ? bytes : 1, 256);
+}
+
+/* First fit: each temporary goes to the lowest offset free during its life. */
+size_t mfi_place_temporaries(struct mfi_schedule *s)
+{
+    size_t total = 0;
+    touch_all(s);
+    for (int i = s->inputs + s->outputs; i < s->buffers; i++) {
+        mfi_buffer *b = &s->buffer[i];
+        if (b->first < 0) /* between the halves of a pair */
+            continue;
+        size_t bytes = buffer_bytes(b), at = 0;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int j = s->inputs + s->outputs; j < i; j++) {
+                const mfi_buffer *o = &s->buffer[j];
+                bool together = o->first <= b->last && b->first <= o->last;
+                if (together && at < o->offset + buffer_bytes(o) && o->offset < at + bytes) {
+                    at = o->offset + buffer_bytes(o);
+                    moved = true;
+                }
+            }
+        }
+        b->offset = at;
+        if (at + bytes > total)
+            total = at + bytes;
+    }
+    return total;
+}
+
+/* ---- in place ---- */
+
+/* An output may be an input's own memory if one plain map reads each element only where it writes it. */
+void mfi_plan_find_in_place(mf_plan *plan)
+{
+    const mfi_schedule *s = plan->schedule;
+    const mfi_problem *p = s->steps == 1 ? s->step[0] : NULL;
+    for (int i = 0; i < plan->inputs; i++) {
+        plan->in_place[i] = p && p->anchor == MFI_MAP && !p->nreduce;
+        for (int a = 0; plan->in_place[i] && a < p->chain.operands; a++)
+            for (int b = 0; b < p->chain.operands; b++) {
+                const mfi_view *load = &p->chain.operand[a].view, *store = &p->chain.operand[b].view;
+                if (load->slot != i || store->slot < plan->inputs)
+                    continue;
+                bool same = load->offset == store->offset && load->dtype == store->dtype;
+                for (int d = 0; d < p->ndim; d++)
+                    same &= load->strides[d] == store->strides[d] || p->shape[d] == 1;
+                plan->in_place[i] &= same;
+            }
+    }
+}

@@ -1,0 +1,39 @@
+/* What tuning runs a plan on: random arrays in several copies, and what the results must be. */
+#ifndef MFI_TUNE_DATA_H
+#define MFI_TUNE_DATA_H
+
+#include "plan_internal.h"
+
+enum { MFI_MAX_SETS = 8 };
+
+typedef struct mfi_tune_data {
+    mf_context *context;
+    const mfi_caps *caps;
+    void *stream;
+    int inputs, bindings, sets;
+    mf_tensor *tensor[MFI_MAX_SETS]; /* as planned for, with memory */
+    void **memory;                   /* [sets * bindings] to release */
+    void *scratch[MFI_MAX_SETS];
+    size_t scratch_bytes;
+    mf_tensor *expected; /* [bindings]: on the host; of the outputs only */
+    void **expected_memory;
+    char *host;         /* room for the largest output */
+    void *begin, *end;  /* CUDA events */
+    char reference[64]; /* what `expected` comes from */
+} mfi_tune_data;
+
+/* Random inputs for `plan`, its outputs by an unfused run on the CPU. */
+mf_status mfi_tune_data_new(mfi_tune_data **out, const mf_plan *plan, void *stream);
+void mfi_tune_data_free(mfi_tune_data *data);
+
+/* How far the outputs of set 0 are from what they must be: the largest relative error in the 2-norm; infinity where
+ * NaNs differ. */
+mf_status mfi_tune_error(double *out, const mfi_tune_data *data);
+double mfi_tune_epsilon(mf_dtype dtype); /* half the distance of 1 to the next number; 0 for integers */
+/* Run all of `plan` on set `set`. On a GPU wait for it, `seconds` at most; *hung: it took longer. */
+mf_status mfi_tune_run(mfi_tune_data *data, mf_plan *plan, int set, double seconds, bool *hung);
+/* Microseconds of step `index` (-1: all of them), the mean of one sample long enough to be timed; *runs remembers how many
+ * that are, 0 at first. */
+mf_status mfi_tune_time(double *us, mfi_tune_data *data, mf_plan *plan, int index, int *runs);
+
+#endif
