@@ -71,6 +71,16 @@ MF_API mf_status mf_plan_explain(char **out, const mf_plan *plan, int json);
 MF_API size_t mf_plan_workspace(const mf_plan *plan);
 MF_API int mf_plan_launches(const mf_plan *plan);
 
+/* Where the time goes: every step and the whole plan on random data that is rotated through more than the last cache, for
+ * about `seconds` (0: one). JSON:
+ *   {"target", "us", "host_us", "bytes", "copy_gb_s", "percent", "steps": [{"problem", "provider", "kernel", "us", "bytes",
+ *    "flops", "gb_s", "gflop_s", "bound_us", "bound", "percent"}]}
+ * us: medians. host_us: of submitting the whole plan. bound_us: what moving the bytes at the speed of a copy measured
+ * here, or the arithmetic at the device's rate by its data sheet, takes at least; bound: "memory" or "arithmetic".
+ * percent: bound_us of us.
+ * Owns: caller frees *out with mf_free. Errors: MF_E_STATE for a target that is not here, or under stream capture. */
+MF_API mf_status mf_plan_profile(char **out, mf_plan *plan, double seconds);
+
 /* Generated kernels. Strings and bytes belong to the plan. registers, shared, spills are -1 where unknown. */
 typedef struct mf_kernel_info {
     const char *name;

@@ -38,6 +38,14 @@ MF_API void mf_free(void *memory);
 /* "0.1.0"; of the library that runs, where MF_VERSION_STRING is of the header that was compiled in. */
 MF_API const char *mf_version(void);
 
+/* Records of what the library does, one line each: `topics` is a list of "plan", "run", "tune", "cache", "load", or "all"; NULL or
+ * "": none. They go to `function`, or, with NULL, to stderr. In the beginning the environment's MATHFUSE_VERBOSE says which
+ * topics go to stderr.
+ * Threads: `function` is called on whatever thread has something to tell, several at once.
+ * Errors: MF_E_INVALID for a topic that there is not. */
+typedef void mf_log_function(const char *topic, const char *text, void *user);
+MF_API mf_status mf_log_to(const char *topics, mf_log_function *function, void *user);
+
 #ifdef __cplusplus
 }
 #endif

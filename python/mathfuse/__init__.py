@@ -49,6 +49,7 @@ from mathfuse._layers import (  # noqa: E402
     softmax,
     swiglu,
 )
+from mathfuse._log import log_records  # noqa: E402
 from mathfuse._ltoir import Ltoir, get_ltoir  # noqa: E402
 from mathfuse._plan import Spec, fuse, plan, spec  # noqa: E402
 from mathfuse.errors import Error  # noqa: E402
@@ -79,6 +80,6 @@ __all__ = [
     "Context", "Error", "Kernel", "Ltoir", "Plan", "Spec", "all", "any", "cast", "clip", "dropout", "einsum", "errors", "fft",
     "fuse", "geglu", "get_include", "get_ltoir", "grouped_matmul", "info", "layer_norm", "linalg", "linear", "log_softmax",
     "matmul", "max", "mean", "min", "mlp", "plan", "prod", "rms_norm", "scaled_matmul", "softmax", "spec", "std", "sum", "swiglu",
-    "tuning",
+    "log_records", "tuning",
     "var", "where", *ELEMENTWISE,
 ]  # fmt: skip

@@ -44,6 +44,29 @@ class Tuning(dict[str, Any]):
         return "\n".join(lines)
 
 
+class Profile(dict[str, Any]):
+    """Where a plan's time goes: "us" of the whole, "host_us" of submitting it, "bytes", "copy_gb_s" (a copy measured here), "percent"
+    of the roofline, and "steps", each with "problem", "provider", "kernel", "us", "bytes", "flops", "gb_s", "gflop_s", "bound_us",
+    "bound" ("memory" or "arithmetic") and "percent"."""
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self['us']:.2f} us on {self['target']}, {self['host_us']:.2f} us of the host; {self['bytes'] / 1e6:.2f} MB; "
+            f"{self['percent']:.0f} % of the roofline (a copy moves {self['copy_gb_s']:.0f} GB/s here)"
+        ]
+        for number, s in enumerate(self["steps"], 1):
+            lines.append(
+                f"  step {number} {s['us']:10.2f} us {s['gb_s']:9.1f} GB/s {s['gflop_s']:11.1f} GFLOP/s {s['percent']:5.0f} % of "
+                f"{s['bound']:<10}  {s['problem']}: {s['provider']} {s['kernel']}"
+            )
+        return "\n".join(lines)
+
+
+def profile(plan: _core.Plan, seconds: float = 1.0) -> Profile:
+    """The same as plan.profile(): random data, rotated through more than the last cache."""
+    return Profile(json.loads(plan._profile(seconds)))
+
+
 def tuning_of(plan: _core.Plan) -> Tuning:
     """The same as plan.tuning."""
     return Tuning(json.loads(plan._tuning()))

@@ -100,6 +100,7 @@ typedef enum mfpy_helper {
     MFPY_H_DEVICE_HEADER,
     MFPY_H_TUNE,
     MFPY_H_TUNING,
+    MFPY_H_PROFILE,
     MFPY_HELPER_COUNT
 } mfpy_helper;
 
@@ -249,7 +250,7 @@ PyObject *mfpy_context_for(mfpy_state *state, mf_device_kind device, int index);
 
 typedef struct mfpy_plan_request {
     PyObject *graph, *context, *finish, *captured; /* finish and captured may be NULL */
-    int flags, tune; /* mf_tune_policy */
+    int flags, tune;                               /* mf_tune_policy */
     const char *providers;
     const mfpy_arrays *bindings; /* or NULL */
 } mfpy_plan_request;
@@ -267,6 +268,8 @@ int mfpy_place_of(mfpy_state *state, const mfpy_arrays *arrays, PyObject *functi
 #define MFPY_FASTCALL PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
 PyObject *mfpy_plan_tune(PyObject *self, PyTypeObject *defining, MFPY_FASTCALL);
 PyObject *mfpy_plan_tuning(PyObject *self, PyObject *unused);
+PyObject *mfpy_plan_profile(PyObject *self, PyTypeObject *defining, MFPY_FASTCALL);
+PyObject *mfpy_log_to(PyObject *module, MFPY_FASTCALL);
 PyObject *mfpy_tune_database(PyObject *module, PyObject *unused);
 PyObject *mfpy_tune_records(PyObject *module, MFPY_FASTCALL);
 PyObject *mfpy_tune_verify(PyObject *module, MFPY_FASTCALL);

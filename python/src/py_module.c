@@ -29,6 +29,7 @@ static const struct {
     [MFPY_H_NUMPY_EMPTY] = {"numpy", "empty"},
     [MFPY_H_METHOD] = {"types", "MethodType"},
     [MFPY_H_TUNE] = {"mathfuse.tuning", "tune"},
+    [MFPY_H_PROFILE] = {"mathfuse.tuning", "profile"},
     [MFPY_H_TUNING] = {"mathfuse.tuning", "tuning_of"},
     [MFPY_H_DEVICE_HEADER] = {"mathfuse._plan", "DeviceHeader"},
 };
@@ -228,6 +229,8 @@ static PyMethodDef module_methods[] = {
     {"promote", module_promote, METH_VARARGS, "promote($module, a, b, /)\n--\n\nThe result dtype of two dtypes."},
     {"compile", module_compile, METH_VARARGS,
      "compile($module, code, arch, name, source, /)\n--\n\nCUDA source as \"cubin\", \"ptx\" or \"ltoir\"."},
+    {"log_to", (PyCFunction)(void (*)(void))mfpy_log_to, METH_FASTCALL | METH_KEYWORDS,
+     "log_to($module, /, topics=None, function=None)\n--\n\nRecords of topics go to function(topic, text), or stderr."},
     {"tune_database", mfpy_tune_database, METH_NOARGS,
      "tune_database($module, /)\n--\n\nThe file of the user's tuning database."},
     {"tune_records", (PyCFunction)(void (*)(void))mfpy_tune_records, METH_FASTCALL | METH_KEYWORDS,

@@ -443,6 +443,11 @@ static PyObject *plan_tune(PyObject *self, PyObject *args, PyObject *kwargs)
     return call_helper(self, MFPY_H_TUNE, args, kwargs);
 }
 
+static PyObject *plan_profile(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    return call_helper(self, MFPY_H_PROFILE, args, kwargs);
+}
+
 static PyObject *plan_tuning(PyObject *self, void *closure)
 {
     (void)closure;
@@ -510,7 +515,13 @@ static PyMethodDef plan_methods[] = {
      "tune($self, /, *, progress=False, seconds=10.0, candidates=64)\n--\n\nMeasure the ways to run, use the fastest "
      "right one from now on, remember it; see mathfuse.tuning.tune."},
     {"_tune", (PyCFunction)(void (*)(void))mfpy_plan_tune, METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
-     "_tune($self, /, progress=None, seconds=10.0, candidates=64)\n--\n\nTune; progress(event) may return True to stop."},
+     "_tune($self, /, progress=None, seconds=10.0, candidates=64)\n--\n\nTune; progress(event) may return True to "
+     "stop."},
+    {"profile", (PyCFunction)(void (*)(void))plan_profile, METH_VARARGS | METH_KEYWORDS,
+     "profile($self, /, seconds=1.0)\n--\n\nEach step's time, bytes and share of the roofline; see "
+     "mathfuse.tuning.Profile."},
+    {"_profile", (PyCFunction)(void (*)(void))mfpy_plan_profile, METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
+     "_profile($self, /, seconds=1.0)\n--\n\nThe same as JSON text."},
     {"_tuning", mfpy_plan_tuning, METH_NOARGS, "_tuning($self, /)\n--\n\nWhat is known of its tuning, as JSON."},
     {"cubins", plan_cubins, METH_NOARGS, "cubins($self, /)\n--\n\nMachine code by kernel name."},
     {NULL, NULL, 0, NULL},

@@ -4,7 +4,7 @@
 /* ---- progress: C calls back into Python ---- */
 
 typedef struct caller {
-    PyObject *function; /* or NULL */
+    PyObject *function;                 /* or NULL */
     PyObject *type, *value, *traceback; /* of what it raised, or of Ctrl-C */
 } caller;
 
@@ -14,10 +14,10 @@ static int call(const mf_tune_event *e, caller *to)
         return -1;
     if (!to->function)
         return 0;
-    PyObject *result = PyObject_CallFunction(
-        to->function, "{sssisisssisisisdsdsdsd}", "stage", e->stage, "step", e->step, "steps", e->steps, "candidate",
-        e->candidate, "done", e->done, "count", e->count, "alive", e->alive, "elapsed_s", e->elapsed_s, "left_s",
-        e->left_s, "default_us", e->default_us, "best_us", e->best_us);
+    PyObject *result = PyObject_CallFunction(to->function, "{sssisisssisisisdsdsdsd}", "stage", e->stage, "step",
+                                             e->step, "steps", e->steps, "candidate", e->candidate, "done", e->done,
+                                             "count", e->count, "alive", e->alive, "elapsed_s", e->elapsed_s, "left_s",
+                                             e->left_s, "default_us", e->default_us, "best_us", e->best_us);
     int stop = result ? PyObject_IsTrue(result) : -1;
     Py_XDECREF(result);
     return stop;
@@ -75,6 +75,50 @@ PyObject *mfpy_plan_tuning(PyObject *self, PyObject *unused)
     return status == MF_OK ? json_text(text) : mfpy_raise(mfpy_state_of_object(self), status);
 }
 
+PyObject *mfpy_plan_profile(PyObject *self, PyTypeObject *defining, MFPY_FASTCALL)
+{
+    double seconds = 1;
+    char *text = NULL;
+    const mfpy_param params[] = {{"seconds", 'd', &seconds, true, false}, {0}};
+    if (mfpy_parse("_profile", args, nargs, kwnames, params) < 0)
+        return NULL;
+    mf_status status;
+    Py_BEGIN_ALLOW_THREADS status = mf_plan_profile(&text, ((mfpy_plan *)self)->plan, seconds);
+    Py_END_ALLOW_THREADS return status == MF_OK ? json_text(text) : mfpy_raise(mfpy_state_of(defining), status);
+}
+
+/* ---- records ---- */
+
+/* To mathfuse._log.receive, from any thread; what it raises is shown and forgotten. */
+static void on_record(const char *topic, const char *text, void *user)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *raised[3];
+    PyErr_Fetch(&raised[0], &raised[1], &raised[2]);
+    PyObject *result = PyObject_CallFunction(user, "ss", topic, text);
+    if (!result)
+        PyErr_WriteUnraisable(user);
+    Py_XDECREF(result);
+    PyErr_Restore(raised[0], raised[1], raised[2]);
+    PyGILState_Release(gil);
+}
+
+PyObject *mfpy_log_to(PyObject *module, MFPY_FASTCALL)
+{
+    const char *topics = NULL;
+    PyObject *function = Py_None;
+    const mfpy_param params[] = {{"topics", 's', &topics, true, false}, {"function", 'O', &function, true, false}, {0}};
+    if (mfpy_parse("log_to", args, nargs, kwnames, params) < 0)
+        return NULL;
+    bool given = function != Py_None;
+    if (given)
+        Py_INCREF(function); /* for good: another thread may be about to call it */
+    mf_status status = mf_log_to(topics, given ? on_record : NULL, given ? function : NULL);
+    if (status != MF_OK)
+        return mfpy_raise(PyModule_GetState(module), status);
+    Py_RETURN_NONE;
+}
+
 /* ---- the database ---- */
 
 PyObject *mfpy_tune_database(PyObject *module, PyObject *unused)
@@ -113,8 +157,7 @@ PyObject *mfpy_tune_verify(PyObject *module, MFPY_FASTCALL)
 
 typedef mf_status change(const char *path, const char *text, int *count);
 
-static PyObject *changed(PyObject *module, const char *name, const char *second, change *function,
-                         MFPY_FASTCALL)
+static PyObject *changed(PyObject *module, const char *name, const char *second, change *function, MFPY_FASTCALL)
 {
     const char *path = NULL, *text = NULL;
     int count = 0;

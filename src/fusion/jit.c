@@ -80,6 +80,13 @@ static char *program_log(nvrtcProgram program)
     return log;
 }
 
+/* Lines of the generated source in Nsight Compute. */
+static bool line_info(void)
+{
+    const char *text = getenv("MATHFUSE_LINEINFO");
+    return text && text[0] && strcmp(text, "0") != 0;
+}
+
 static int gather_options(const char **out, int room, char *architecture, size_t bytes, const char *arch,
                           const char *const *options)
 {
@@ -88,6 +95,8 @@ static int gather_options(const char **out, int room, char *architecture, size_t
     out[count++] = architecture;
     out[count++] = "--std=c++17";
     out[count++] = "--device-as-default-execution-space";
+    if (line_info())
+        out[count++] = "-lineinfo";
     for (int i = 0; options && options[i] && count < room; i++)
         out[count++] = options[i];
     return count;
@@ -234,8 +243,8 @@ static XXH128_hash_t key_of(const char *arch, const char *source, const char *op
 {
     char rest[128];
     pthread_once(&headers_once, hash_headers);
-    snprintf(rest, sizeof rest, "%s|%016llx|%d|c++17 %s", arch, (unsigned long long)headers_hash, nvrtc_version(),
-             options);
+    snprintf(rest, sizeof rest, "%s|%016llx|%d|c++17 %s%s", arch, (unsigned long long)headers_hash, nvrtc_version(),
+             options, line_info() ? " -lineinfo" : "");
     uint64_t seed = XXH3_64bits(rest, strlen(rest));
     return XXH3_128bits_withSeed(source, strlen(source), seed);
 }

@@ -87,6 +87,22 @@ typedef enum mfi_topic {
 bool mfi_log_on(mfi_topic topic);
 void mfi_log(mfi_topic topic, const char *format, ...) MFI_PRINTF(2, 3);
 
+/* ---- ranges for profilers (range.c): NVTX, with MATHFUSE_NVTX=1 ---- */
+
+extern _Atomic int mfi_ranges; /* -1: not known yet; 0: off */
+void mfi_range_open(const char *provider, const char *kernel);
+void mfi_range_close(void);
+static inline void mfi_range_begin(const char *provider, const char *kernel)
+{
+    if (mfi_ranges)
+        mfi_range_open(provider, kernel);
+}
+static inline void mfi_range_end(void)
+{
+    if (mfi_ranges)
+        mfi_range_close();
+}
+
 /* ---- dtypes (dtype.c) ---- */
 
 /* The type that holds a value in registers: everything is computed in one of these. */

@@ -274,7 +274,9 @@ mf_status mfi_plan_submit(mf_plan *plan, int index, const mf_tensor *tensors, vo
     mf_status status = MF_OK;
     int first = index < 0 ? 0 : index, end = index < 0 ? plan->steps : index + 1;
     for (int i = first; i < end && status == MF_OK; i++) {
+        mfi_range_begin(plan->step[i].provider->name, plan->step[i].bid.kernel);
         status = plan->step[i].provider->run(plan->step[i].state, &run);
+        mfi_range_end();
         if (status != MF_OK)
             mfi_prefix(status, "step %d (%s %s): ", i + 1, plan->step[i].provider->name, plan->step[i].bid.kernel);
     }
@@ -302,6 +304,10 @@ mf_status mf_plan_run(mf_plan *plan, const mf_tensor *tensors, int count, void *
     MF_TRY(get_scratch(plan, stream, &scratch));
     mf_status status = mfi_plan_submit(plan, -1, tensors, stream, scratch ? scratch->aligned : NULL);
     put_scratch(plan, scratch);
+    if (mfi_log_on(MFI_LOG_RUN))
+        mfi_log(MFI_LOG_RUN, "%d step%s, %d launch%s, first %s %s: %s", plan->steps, plan->steps == 1 ? "" : "s",
+                plan->launches, plan->launches == 1 ? "" : "es", plan->steps ? plan->step[0].provider->name : "-",
+                plan->steps ? plan->step[0].bid.kernel : "", mf_status_text(status));
     return status;
 }
 

@@ -498,7 +498,7 @@ mf_status mf_plan_tune(mf_plan *plan, const mf_tune_options *options)
     t->started = now();
     mf_status status = mfi_tune_key_of(&t->key, plan);
     if (status == MF_OK)
-        status = mfi_tune_data_new(&t->data, plan, options->stream);
+        status = mfi_tune_data_new(&t->data, plan, options->stream, true);
     if (status == MF_OK)
         status = tune(t);
     while (t->entries) {

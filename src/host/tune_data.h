@@ -22,16 +22,19 @@ typedef struct mfi_tune_data {
     char reference[64]; /* what `expected` comes from */
 } mfi_tune_data;
 
-/* Random inputs for `plan`, its outputs by an unfused run on the CPU. */
-mf_status mfi_tune_data_new(mfi_tune_data **out, const mf_plan *plan, void *stream);
+/* Random inputs for `plan`; if `verify`, its outputs by an unfused run on the CPU, too. */
+mf_status mfi_tune_data_new(mfi_tune_data **out, const mf_plan *plan, void *stream, bool verify);
 void mfi_tune_data_free(mfi_tune_data *data);
 
 /* How far the outputs of set 0 are from what they must be: the largest relative error in the 2-norm; infinity where
  * NaNs differ. */
 mf_status mfi_tune_error(double *out, const mfi_tune_data *data);
+double mfi_tune_now_us(void);            /* a clock */
 double mfi_tune_epsilon(mf_dtype dtype); /* half the distance of 1 to the next number; 0 for integers */
 /* Run all of `plan` on set `set`. On a GPU wait for it, `seconds` at most; *hung: it took longer. */
 mf_status mfi_tune_run(mfi_tune_data *data, mf_plan *plan, int set, double seconds, bool *hung);
+/* The step's launches, or all, without waiting. */
+mf_status mfi_tune_submit(mfi_tune_data *data, mf_plan *plan, int index, int set);
 /* Microseconds of step `index` (-1: all of them), the mean of one sample long enough to be timed; *runs remembers how many
  * that are, 0 at first. */
 mf_status mfi_tune_time(double *us, mfi_tune_data *data, mf_plan *plan, int index, int *runs);

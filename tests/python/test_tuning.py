@@ -222,3 +222,43 @@ def test_bad_arguments():
         p.tune(seconds=0)
     with pytest.raises(TypeError):
         p.tune(speed=3)
+
+
+def test_profile():
+    p = mf.plan(lambda x, w, b: mf.softmax(layer(x, w, b), axis=0), *arrays((256, 128), (128, 192), 192))
+    profile = p.profile(0.3)
+    steps = json.loads(p.explain("json"))["steps"]
+    assert [s["provider"] for s in profile["steps"]] == [s["provider"] for s in steps]
+    assert profile["bytes"] == sum(s["bytes"] for s in profile["steps"]) > 0
+    assert 2 * 256 * 128 * 192 <= profile["steps"][0]["flops"] < 3 * 256 * 128 * 192
+    assert all(s["us"] > 0 and s["bound"] in ("memory", "arithmetic") for s in profile["steps"])
+    assert 0 < profile["host_us"] and 0 < profile["us"] < 1e6
+    assert "roofline" in str(profile) and str(profile).count("step ") == len(steps)
+    with pytest.raises(ValueError, match="negative"):
+        p.profile(-1)
+
+
+def test_records_go_to_logging(caplog):
+    x = arrays(37)[0]
+    try:
+        mf.log_records("plan, run")
+        with caplog.at_level("INFO", logger="mathfuse"):
+            mf.plan(mf.tanh, x).run(x)
+        topics = {record.name for record in caplog.records}
+        assert topics == {"mathfuse.plan", "mathfuse.run"}
+        assert any("step 1 of 1" in record.message for record in caplog.records)
+        with pytest.raises(ValueError, match="gossip"):
+            mf.log_records("plan,gossip")
+    finally:
+        mf.log_records("")
+
+
+@pytest.mark.parametrize(
+    "topics, seen, unseen", [("plan", "mathfuse plan:", "mathfuse run:"), ("run", "mathfuse run:", "plan:")]
+)
+def test_verbose(topics, seen, unseen):
+    run = subprocess.run(
+        [sys.executable, "-c", "import numpy as np, mathfuse as mf; mf.tanh(np.ones(5))"],
+        capture_output=True, text=True, check=True, env={**os.environ, "MATHFUSE_VERBOSE": topics, "MATHFUSE_NVTX": "1"},
+    )  # fmt: skip
+    assert seen in run.stderr and unseen not in run.stderr
