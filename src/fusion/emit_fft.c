@@ -153,7 +153,7 @@ static void share_out(mfi_fft_shape *s, const mfi_problem *p, int variant)
     s->table = 4 * (int64_t)work + n + 16;
     /* Registers: the elements, and what butterflies, roots and addresses take without spilling. */
     int held = s->elements * size / 4, threads = (s->threads + 31) / 32 * 32;
-    int registers = is_power_of_2(work) && !p->u.fft.f64 ? held + 48 : 3 * held + 48;
+    int registers = !is_power_of_2(work) || p->u.fft.f64 ? 2 * held + 40 : work == 4096 ? held + 32 : held + 48;
     s->resident = (int)mfi_max64(65536 / ((int64_t)mfi_min64(registers, 255) * threads), 1);
     s->resident = (int)mfi_max64(mfi_min64(s->resident + ways[variant].resident, 2048 / threads), 1);
 }

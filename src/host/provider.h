@@ -105,8 +105,8 @@ typedef struct mfi_provider {
      * expressions of their addresses. */
     mf_status (*device)(void *state, int index, int threads, const char *const *slots, const char *workspace,
                         mfi_device_code *out);
-    /* Pure: how many ways to run the step there are to measure, at most; NULL: one. prepare fails with MF_E_UNSUPPORTED for
-     * a variant that there is not. */
+    /* Pure: how many ways to run the step there are to measure, at most; NULL: one. prepare fails with MF_E_INVALID past the
+     * last of them, and with anything else for one that does not suit the step. */
     int (*variants)(const mfi_problem *p, const mfi_caps *c);
 } mfi_provider;
 

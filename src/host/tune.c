@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { CANDIDATES = 128, PROBE_S = 10, STEP_BIDS_WITHIN = 25 };
+enum { CANDIDATES = 128, PROBE_S = 10, STEP_BIDS_WITHIN = 25, LEAST_ROUNDS = 8 };
 
 /* One candidate, as it is reported. */
 typedef struct entry {
@@ -33,9 +33,11 @@ typedef struct tuner {
     mfi_runner runner[CANDIDATES];
     int runners;
     double started, allowed, default_us, best_us;
-    bool apart; /* a child process can run plans */
-    bool stop;  /* the user said so, or time is up */
-    bool hung;  /* the device is held by a candidate */
+    bool apart;       /* a child process can run plans */
+    bool stop;        /* the user said so, or time is up */
+    bool hung;        /* the device is held by a candidate */
+    double race_from; /* when there is to be enough tried */
+    int races;        /* still to come, this one included */
 } tuner;
 
 static double now(void)
@@ -173,18 +175,26 @@ static bool known(const tuner *t, const entry *e)
     return found;
 }
 
-/* Try `choice` and let it race. False: it ends the trying (out of room, out of time). */
-static bool offer(tuner *t, int step, const mfi_choice *choice, int done, int count)
+typedef enum offered { GO_ON, NO_SUCH_WAY, ENOUGH } offered;
+
+/* Try `choice` and let it race. ENOUGH: out of room, or time to race. */
+static offered offer(tuner *t, int step, const mfi_choice *choice, int done, int count)
 {
     char name[160];
     name_of(choice, step, name, sizeof name);
     report(t, "prepare", step, name, done, count);
-    if (t->stop || t->runners == CANDIDATES)
-        return false;
-    entry *e = add_entry(t, step, choice);
+    if (t->stop || t->runners == CANDIDATES || now() > t->race_from)
+        return ENOUGH;
+    entry **end = t->end, *e = add_entry(t, step, choice);
     if (!e)
-        return false;
+        return ENOUGH;
     try_entry(t, e);
+    if (e->probe.verdict == MFI_FAILED && e->probe.status == MF_E_INVALID) { /* nothing to report */
+        *end = NULL;
+        t->end = end;
+        mf_free(e);
+        return NO_SUCH_WAY;
+    }
     mfi_log(MFI_LOG_TUNE, "step %d: %s: %s", step, name, e->plan ? "right" : e->probe.detail);
     if (e->plan && known(t, e)) {
         release_entry(e);
@@ -193,7 +203,15 @@ static bool offer(tuner *t, int step, const mfi_choice *choice, int done, int co
     }
     if (e->plan && e->probe.verdict == MFI_RIGHT)
         enter(t, e);
-    return !t->stop;
+    return t->stop ? ENOUGH : GO_ON;
+}
+
+/* Most of the time goes to racing: a share of what is left, for `races` to come, to preparing. */
+static void share_time(tuner *t, int races)
+{
+    double left = t->options->seconds - (now() - t->started);
+    t->race_from = now() + 0.6 * left / races;
+    t->races = races;
 }
 
 /* ---- racing ---- */
@@ -210,7 +228,10 @@ static void note_standings(tuner *t)
 /* Rounds in which each takes its turn. The index of the winner; 0 if the first stays. */
 static int race(tuner *t, int index)
 {
+    double begun = now(), left = t->options->seconds - (begun - t->started);
     for (int round = 0; round < MFI_MAX_SAMPLES && !t->stop && !mfi_race_decided(t->runner, t->runners); round++) {
+        if (round >= LEAST_ROUNDS && now() - begun > left / t->races)
+            break;
         for (int i = 0; i < t->runners; i++) {
             double us = 0;
             int turn = (i + round) % t->runners; /* nobody always follows the same one */
@@ -270,9 +291,10 @@ static mf_status tune_grouping(tuner *t, mfi_choice *best)
 {
     bool fusible = !(t->plan->flags & MF_PLAN_NO_FUSION);
     MF_TRY(begin(t, 0, best));
+    share_time(t, 3);
     for (int g = MFI_GROUP_APART; g < MFI_GROUPINGS && fusible; g++) {
         const mfi_choice choice = {.grouping = (mfi_grouping)g};
-        if (!offer(t, 0, &choice, g - 1, MFI_GROUPINGS - 1))
+        if (offer(t, 0, &choice, g - 1, MFI_GROUPINGS - 1) == ENOUGH)
             break;
     }
     if (t->runners > 1)
@@ -301,8 +323,11 @@ static void offer_all(tuner *t, int index, const mfi_choice *best, const mfi_pro
             if (tried++ >= t->options->candidates)
                 return;
             *s = (mfi_step_choice){.provider = mfi_providers[i], .variant = v};
-            if (!offer(t, index + 1, &choice, tried, t->options->candidates))
+            offered end = offer(t, index + 1, &choice, tried, t->options->candidates);
+            if (end == ENOUGH)
                 return;
+            if (end == NO_SUCH_WAY)
+                break;
         }
     }
 }
@@ -310,6 +335,7 @@ static void offer_all(tuner *t, int index, const mfi_choice *best, const mfi_pro
 static mf_status tune_step(tuner *t, int index, mfi_choice *best)
 {
     MF_TRY(begin(t, index + 1, best));
+    share_time(t, (int)mfi_max64(best->steps - index, 1));
     offer_all(t, index, best, t->field[0]->plan->step[index].problem);
     if (t->runners > 1)
         *best = t->field[race(t, index)]->choice;
@@ -321,6 +347,7 @@ static mf_status tune_step(tuner *t, int index, mfi_choice *best)
 static mf_status confirm(tuner *t, const mfi_choice *first, mfi_choice *best)
 {
     bool stopped = t->stop;
+    t->races = 1;
     MF_TRY(begin(t, 0, first));
     t->stop = false; /* the two are always compared */
     entry *e = add_entry(t, 0, best);

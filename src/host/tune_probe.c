@@ -31,6 +31,7 @@ static void attempt(mfi_probe *p, mf_plan **plan, mfi_tune_data *d, const mf_pla
     }
     if (status == MF_OK)
         status = mfi_tune_error(&p->error, d);
+    p->status = status;
     if (status != MF_OK)
         set(p, MFI_FAILED, mf_error_message(status));
     else if (p->error <= allowed)

@@ -15,6 +15,7 @@ typedef enum mfi_verdict {
 
 typedef struct mfi_probe {
     mfi_verdict verdict;
+    mf_status status; /* of making and running it */
     double error;
     char detail[256];
 } mfi_probe;

@@ -102,6 +102,7 @@ static mf_plan *new_plan(mf_context *ctx, mf_tune_policy policy, mf_status expec
     mf_graph_output(g, mf_graph_add(g, x, mf_graph_constant(g, MF_F32, 1.0, 0.0)));
     mf_plan_options o = MF_PLAN_OPTIONS_INIT;
     o.tune = policy;
+    o.providers = "hostile";
     mf_status status = mf_plan_new(&plan, ctx, g, &o);
     cr_assert_eq(status, expected, "%s", mf_error_message(status));
     mf_graph_free(g);

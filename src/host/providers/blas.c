@@ -280,7 +280,7 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
     char name[16];
     way w = way_of(bid->variant, c);
     *state = NULL;
-    MF_REQUIRE(bid->variant < VARIANTS && w.threads > 0, MF_E_UNSUPPORTED, "there are not so many threads");
+    MF_REQUIRE(bid->variant < VARIANTS && w.threads > 0, MF_E_INVALID, "there are not so many threads");
     blas_state *s = mfi_calloc(1, sizeof *s);
     if (!s)
         return MFI_NO_MEMORY(sizeof *s);

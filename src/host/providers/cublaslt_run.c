@@ -319,7 +319,7 @@ static mf_status choose(state *s, const mfi_caps *c, size_t workspace, int asked
 /* The library's order is its guess; variant 0 is its first. */
 static mf_status use_variant(state *s, mfi_bid *bid)
 {
-    MF_REQUIRE(bid->variant < s->algorithms, MF_E_UNSUPPORTED,
+    MF_REQUIRE(bid->variant < s->algorithms, MF_E_INVALID,
                "cuBLASLt offers %d algorithms here, number %d was asked for", s->algorithms, bid->variant);
     s->algorithm[0] = s->algorithm[bid->variant];
     const cublasLtMatmulAlgo_t *a = &s->algorithm[0].algo;

@@ -281,7 +281,7 @@ typedef struct fftw_state {
 static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
 {
     (void)context;
-    MF_REQUIRE(bid->variant < (int)MFI_COUNT(engines), MF_E_UNSUPPORTED, "FFTW has no variant %d", bid->variant);
+    MF_REQUIRE(bid->variant < (int)MFI_COUNT(engines), MF_E_INVALID, "FFTW has no variant %d", bid->variant);
     const mfi_fft_engine *engine = &engines[bid->variant];
     snprintf(bid->identity, sizeof bid->identity, "%s", efforts[bid->variant]);
     fftw_state *s = mfi_calloc(1, sizeof *s);

@@ -117,9 +117,9 @@ static mf_status use_variant(state *s, const mfi_caps *c, mfi_bid *bid)
 {
     mfi_shape *l = &s->layout;
     bool matmul = s->problem.anchor == MFI_MATMUL;
-    MF_REQUIRE(bid->variant < variants(&s->problem, c), MF_E_UNSUPPORTED, "there is no variant %d", bid->variant);
+    MF_REQUIRE(bid->variant < variants(&s->problem, c), MF_E_INVALID, "there is no variant %d", bid->variant);
     if (matmul && bid->variant)
-        MF_REQUIRE(mfi_shape_choose_gemm(l, &s->problem, c, bid->variant), MF_E_UNSUPPORTED, "there are no more tiles");
+        MF_REQUIRE(mfi_shape_choose_gemm(l, &s->problem, c, bid->variant), MF_E_INVALID, "there are no more tiles");
     if (!matmul && bid->variant)
         MF_TRY(mfi_shape_set_threads(l, block_threads[bid->variant]));
     if (matmul)
