@@ -17,6 +17,7 @@ typedef struct mfi_shape {
     bool tail;                  /* MAP: points are no multiple of vector */
     bool wide;                  /* 64-bit indices */
     bool through;               /* the chain's only store goes on in the kernel, not to memory */
+    bool widened;               /* the kernel loads the operands, and hands them over in their compute types */
     int tile_dim;               /* TILES: the dim along which the other operands are contiguous */
     int tile_m, tile_n, tile_k; /* GEMM, GEMM_TILES: a block's share of the result, and its steps along k */
     int a_vector, b_vector;     /* GEMM_TILES: elements of the factors that are copied at once */
@@ -83,6 +84,31 @@ void mfi_emit_call(mfi_text *out, const mfi_problem *p, const mfi_shape *layout,
 /* emit_device.c: launch k as device code of provider.h. */
 mf_status mfi_emit_device(mfi_device_code *out, const mfi_problem *p, const mfi_shape *layout, int launch,
                           const mfi_words *words, const char *const *slots, const char *workspace);
+
+/* ---- products on sm_90a (emit_gemm90.c, gemm_sm90.cuh) ---- */
+
+enum { MFI_GEMM90_VARIANTS = 10, MFI_GEMM90_MAP_WORDS = 16 };
+
+/* How the kernel gets an operand of the chain. */
+typedef enum mfi_port { MFI_PORT_NONE, MFI_PORT_ACROSS, MFI_PORT_DOWN, MFI_PORT_TILE, MFI_PORT_DIRECT } mfi_port;
+
+typedef struct mfi_gemm90 {
+    int bm, bn, stages, cluster, buffers;
+    bool pingpong, a_mn, b_mn;
+    mfi_port port[MFI_MAX_OPERANDS];
+    int number[MFI_MAX_OPERANDS]; /* of its port */
+    int across, down, tile;       /* how many; the operand that is a tile, -1: none */
+    int store;                    /* the operand that is the result */
+    int64_t tiles_m, tiles_n, group, clusters;
+    size_t shared;
+    double cost; /* rounds of tiles, in elements of the result that a multiprocessor does */
+    mfi_shape layout;
+} mfi_gemm90;
+/* The configuration of that rank by estimate. False: the reason is in `bid`, MFI_R_SIZE past the last. */
+bool mfi_gemm90_choose(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, int rank, mfi_bid *bid);
+mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm90 *g);
+/* Argument words: four tensor maps, left 0, then what follows; words->data: the operands' pointers. */
+mf_status mfi_gemm90_words(mfi_words *words, const mfi_problem *p, const mfi_gemm90 *g);
 
 /* ---- transforms (emit_fft.c) ---- */
 

@@ -174,7 +174,8 @@ static void load_value(emitter *e, const mfi_instr *in, where at)
     const char *storage = mfi_emit_storage(e->p->chain.operand[in->operand].view.dtype);
     if (at == AT_POINT) {
         bool repeat = mfi_operand_access(e->p, in->operand) == MFI_ACCESS_REPEAT;
-        mfi_text_add(e->out, "mf::widen(in.x%d.v[%s])", in->operand, repeat ? "0" : "i");
+        mfi_text_add(e->out, e->layout->widened ? "in.x%d.v[%s]" : "mf::widen(in.x%d.v[%s])", in->operand,
+                     repeat ? "0" : "i");
     } else {
         mfi_text_add(e->out, "[&] { mf::pack<%s, 1> x; ", storage);
         fetch(e, in->operand, "x");
@@ -261,7 +262,9 @@ static void members(emitter *e)
             continue;
         seen[in->operand] = true;
         bool repeat = mfi_operand_access(e->p, in->operand) == MFI_ACCESS_REPEAT;
-        mfi_text_add(e->out, "        mf::pack<%s, %s> x%d;\n", mfi_emit_storage(c->operand[in->operand].view.dtype),
+        mf_dtype dtype = c->operand[in->operand].view.dtype;
+        mfi_text_add(e->out, "        mf::pack<%s, %s> x%d;\n",
+                     e->layout->widened ? mfi_emit_ctype(mfi_compute_type(dtype)) : mfi_emit_storage(dtype),
                      repeat ? "1" : "V", in->operand);
     }
     mfi_text_add(e->out, "    };\n    struct row {\n");
@@ -453,7 +456,8 @@ void mfi_emit_chain(mfi_text *out, const mfi_problem *p, const mfi_shape *layout
                  "    static constexpr int points = V, phases = %d;\n    static constexpr bool stores_points = %s;\n",
                  layout->wide ? "mf::i64" : "mf::i32", p->ndim, p->chain.phases, stores_points ? "true" : "false");
     members(&e);
-    load_function(&e);
+    if (!layout->widened)
+        load_function(&e);
     for (int phase = 0; phase < p->chain.phases; phase++)
         phase_functions(&e, phase);
     if (layout->through)

@@ -283,6 +283,48 @@ bool mfi_cuda_capturing(void *stream)
            (result == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
+/* ---- tensor maps ---- */
+
+/* Drivers before CUDA 12 have none. */
+typedef CUresult encode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
+                        const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                        CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+static encode *encoder(void)
+{
+    static _Atomic(encode *) found;
+    encode *function = atomic_load_explicit(&found, memory_order_relaxed);
+    if (!function) {
+        void *symbol = mfi_library_symbol(MFI_LIB_CUDA, "cuTensorMapEncodeTiled");
+        memcpy(&function, &symbol, sizeof function);
+        atomic_store_explicit(&found, function, memory_order_relaxed);
+    }
+    return function;
+}
+
+mf_status mfi_cuda_tensor_map(uint64_t out[16], const mfi_tensor_map *m)
+{
+    static const CUtensorMapDataType types[MF_DTYPE_COUNT] = {[MF_F16] = CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                                                              [MF_BF16] = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                                                              [MF_F32] = CU_TENSOR_MAP_DATA_TYPE_FLOAT32};
+    const cuuint64_t size = mf_dtype_size(m->dtype), extents[2] = {(cuuint64_t)m->inner, (cuuint64_t)m->outer},
+                     strides[1] = {(cuuint64_t)m->ld * size};
+    const cuuint32_t box[2] = {(cuuint32_t)(128 / size), (cuuint32_t)m->box_outer}, steps[2] = {1, 1};
+    CUtensorMap map;
+    MF_TRY(usable());
+    encode *function = encoder();
+    MF_REQUIRE(function, MF_E_UNSUPPORTED, "the driver has no tensor maps: CUDA 12 or newer is needed");
+    MF_TRY(check(function(&map, types[m->dtype], 2, m->base, extents, strides, box, steps,
+                          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+                 "cuTensorMapEncodeTiled"));
+    memcpy(out, &map, sizeof map);
+    /* Up to 13.1 the driver sets a bit in the maps of small tensors that it should not. */
+    if (mfi_library_load(MFI_LIB_CUDA)->number <= 13010 && m->outer * m->ld * (int64_t)size < 131072)
+        out[1] &= ~(1ull << 21);
+    return MF_OK;
+}
+
 /* ---- events ---- */
 
 mf_status mfi_cuda_event_new(void **out)

@@ -83,6 +83,12 @@ bool mfi_cuda_capturing(void *stream)
     return false;
 }
 
+mf_status mfi_cuda_tensor_map(uint64_t out[16], const mfi_tensor_map *map)
+{
+    (void)out, (void)map;
+    return not_built();
+}
+
 mf_status mfi_cuda_name(char *out, size_t bytes, int device)
 {
     (void)out, (void)bytes, (void)device;

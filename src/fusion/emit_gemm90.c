@@ -1,0 +1,351 @@
+/* Products on sm_90a with any elementwise chain, as instances of gemm_sm90.cuh: which configuration, how each operand of the
+ * chain reaches it, the text, the arguments. */
+#include "emit.h"
+
+#include <stdio.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { SHARED_LIMIT = 232448, MOST_ACROSS = 2, MOST_DOWN = 4 };
+
+/* rate: of the bare product's speed that it comes to, relative to one another, from runs on one H200. */
+static const struct {
+    int bm, bn, stages, cluster, buffers;
+    bool pingpong;
+    double rate;
+} configurations[MFI_GEMM90_VARIANTS] = {
+    {128, 256, 4, 2, 2, false, 1.00}, {256, 128, 4, 2, 2, false, 1.00}, {128, 256, 4, 1, 2, false, 0.97},
+    {128, 256, 3, 2, 4, false, 0.98}, {256, 128, 3, 2, 4, false, 0.98}, {128, 192, 4, 1, 4, true, 0.97},
+    {128, 128, 5, 2, 4, true, 0.93},  {128, 128, 5, 1, 4, true, 0.90},  {128, 128, 4, 1, 2, false, 0.84},
+    {256, 128, 4, 1, 2, false, 0.95},
+};
+
+/* ---- can it? ---- */
+
+/* Stored with one stride of 1, the other a multiple of 16 bytes: *mn: along the result's dim, not along k. */
+static bool factor_fits(const mfi_view *v, const mfi_problem *p, int along_k, bool *mn)
+{
+    int other = along_k == p->ndim - 1 ? p->ndim - 2 : p->ndim - 1;
+    int64_t unit = 16 / (int64_t)mf_dtype_size(v->dtype);
+    int dim = v->strides[along_k] == 1 && v->strides[other] > 0 && v->strides[other] % unit == 0 ? along_k : other;
+    int stride = dim == along_k ? other : along_k;
+    *mn = dim != along_k;
+    return v->strides[dim] == 1 && v->strides[stride] > 0 && v->strides[stride] % unit == 0 && v->alignment >= 16;
+}
+
+/* A matrix of the result's shape that the tensor memory accelerator can move. */
+static bool tile_fits(const mfi_view *v, const mfi_problem *p)
+{
+    int64_t unit = 16 / (int64_t)mf_dtype_size(v->dtype);
+    return v->strides[1] == 1 && v->strides[0] > 0 && v->strides[0] % unit == 0 && p->shape[1] % unit == 0 &&
+           v->alignment >= 16;
+}
+
+static bool chain_defined(const mfi_chain *c)
+{
+    for (int i = 0; i < c->count; i++) {
+        const mfi_instr *in = &c->instr[i];
+        if (in->kind == MFI_REDUCE || in->level ||
+            (in->kind == MFI_APPLY && in->op != MF_OP_WHERE && !mfi_op_defined((mf_op)in->op, (mfi_ctype)in->from)))
+            return false;
+    }
+    return true;
+}
+
+/* The chain's only store, and where it stands; -1. */
+static int only_store(const mfi_chain *c)
+{
+    int found = -1;
+    for (int i = 0; i < c->count; i++)
+        if (c->instr[i].kind == MFI_STORE) {
+            if (found >= 0)
+                return -1;
+            found = i;
+        }
+    return found;
+}
+
+static bool suits(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    int store = only_store(&p->chain);
+    MF_REFUSE_UNLESS(!strcmp(c->arch, "sm_90a"), WRONG_TARGET, "its instructions are sm_90a's, this is %s", c->arch);
+    MF_REFUSE_UNLESS(p->ndim == 2, RANK, "one product at a time, this is a batch");
+    MF_REFUSE_UNLESS(mm->a.dtype == mm->b.dtype && (mm->a.dtype == MF_BF16 || mm->a.dtype == MF_F16) &&
+                         mm->acc == MFI_F32,
+                     DTYPE, "factors are both bf16 or both f16");
+    MF_REFUSE_UNLESS(factor_fits(&mm->a, p, 1, &g->a_mn) && factor_fits(&mm->b, p, 0, &g->b_mn), LAYOUT,
+                     "factors are contiguous along a dim and aligned to 16 bytes");
+    MF_REFUSE_UNLESS(mm->m > 0 && mm->n > 0 && mm->k > 0 && mm->m < 1 << 30 && mm->n < 1 << 30 && mm->k < 1 << 30, SIZE,
+                     "extents from 1 to 2^30");
+    MF_REFUSE_UNLESS(p->nreduce == 0 && p->chain.phases == 0 && chain_defined(&p->chain) &&
+                         !mfi_chain_has_extents(&p->chain),
+                     NO_EPILOGUE, "elementwise chains only");
+    MF_REFUSE_UNLESS(store >= 0, NO_EPILOGUE, "one result, not several");
+    const mfi_instr *in = &p->chain.instr[store];
+    g->store = in->operand;
+    const mfi_view *d = &p->chain.operand[g->store].view;
+    MF_REFUSE_UNLESS(!in->saturate && (d->dtype == MF_BF16 || d->dtype == MF_F16 || d->dtype == MF_F32) &&
+                         p->chain.instr[in->a].ctype == MFI_F32,
+                     DTYPE, "results are bf16, f16 or f32");
+    MF_REFUSE_UNLESS(tile_fits(d, p), LAYOUT,
+                     "rows of the result are contiguous, of a multiple of 16 bytes, and aligned to them");
+    return true;
+}
+
+/* ---- ports ---- */
+
+static bool widens_to_float(mf_dtype dtype)
+{
+    return mfi_compute_type(dtype) == MFI_F32;
+}
+
+static mfi_port port_of(const mfi_gemm90 *g, const mfi_problem *p, int operand)
+{
+    const mfi_view *v = &p->chain.operand[operand].view;
+    if (!widens_to_float(v->dtype))
+        return MFI_PORT_DIRECT;
+    if (v->strides[1] == 0 && g->down < MOST_DOWN)
+        return MFI_PORT_DOWN;
+    if (v->strides[0] == 0 && g->across < MOST_ACROSS)
+        return MFI_PORT_ACROSS;
+    bool half = v->dtype == MF_BF16 || v->dtype == MF_F16;
+    bool narrow = mf_dtype_size(p->chain.operand[g->store].view.dtype) == 2;
+    return half && narrow && g->tile < 0 && tile_fits(v, p) ? MFI_PORT_TILE : MFI_PORT_DIRECT;
+}
+
+static bool assign_ports(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
+{
+    g->tile = -1;
+    for (int i = 0; i < p->chain.count; i++) {
+        const mfi_instr *in = &p->chain.instr[i];
+        int o = in->operand;
+        if (in->kind != MFI_LOAD || g->port[o] != MFI_PORT_NONE)
+            continue;
+        const mfi_view *v = &p->chain.operand[o].view;
+        MF_REFUSE_UNLESS(v->alignment >= (int)mf_dtype_size(v->dtype), LAYOUT, "operand %d is not aligned", o);
+        MF_REFUSE_UNLESS(v->slot != p->chain.operand[g->store].view.slot, LAYOUT, "an operand is the result");
+        g->port[o] = port_of(g, p, o);
+        g->number[o] = g->port[o] == MFI_PORT_ACROSS ? g->across++ : g->port[o] == MFI_PORT_DOWN ? g->down++ : 0;
+        g->tile = g->port[o] == MFI_PORT_TILE ? o : g->tile;
+    }
+    return true;
+}
+
+/* ---- the configuration ---- */
+
+static size_t shared_bytes(int i, const mfi_gemm90 *g)
+{
+    int stage = (configurations[i].bm + configurations[i].bn) * 128;
+    return (size_t)(configurations[i].stages * stage + 2 * configurations[i].buffers * 64 * 128 +
+                    2 * g->across * configurations[i].bn * 4 + 16 * configurations[i].stages +
+                    48 * configurations[i].buffers + 16);
+}
+
+/* Every round of tiles is done whole. */
+static double cost_of(int i, const mfi_problem *p, const mfi_caps *c)
+{
+    int rows = configurations[i].bm * configurations[i].cluster, columns = configurations[i].bn;
+    int64_t tiles = mfi_ceil_div(p->u.matmul.m, rows) * mfi_ceil_div(p->u.matmul.n, columns);
+    int64_t clusters = mfi_max64(c->multiprocessors / configurations[i].cluster, 1);
+    return (double)mfi_ceil_div(tiles, clusters) * configurations[i].bm * columns / configurations[i].rate;
+}
+
+static void use(mfi_gemm90 *g, int i, const mfi_problem *p, const mfi_caps *c)
+{
+    g->bm = configurations[i].bm;
+    g->bn = configurations[i].bn;
+    g->stages = configurations[i].stages;
+    g->cluster = configurations[i].cluster;
+    g->buffers = configurations[i].buffers;
+    g->pingpong = configurations[i].pingpong;
+    g->tiles_m = mfi_ceil_div(p->u.matmul.m, g->bm * g->cluster);
+    g->tiles_n = mfi_ceil_div(p->u.matmul.n, g->bn);
+    g->clusters = mfi_min64(mfi_max64(c->multiprocessors / g->cluster, 1), g->tiles_m * g->tiles_n);
+    g->shared = shared_bytes(i, g);
+    g->cost = cost_of(i, p, c);
+    int64_t least = 0;
+    for (int group = 4; group <= 16; group *= 2) { /* the smallest footprint of the tiles that run together */
+        int64_t footprint = (int64_t)group * g->bm * g->cluster + mfi_ceil_div(g->clusters, group) * g->bn;
+        if (!least || footprint < least) {
+            least = footprint;
+            g->group = group;
+        }
+    }
+}
+
+bool mfi_gemm90_choose(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, int rank, mfi_bid *bid)
+{
+    bool taken[MFI_GEMM90_VARIANTS] = {false};
+    memset(g, 0, sizeof *g);
+    if (!suits(g, p, c, bid) || !assign_ports(g, p, bid))
+        return false;
+    g->layout = (mfi_shape){.vector = 1, .threads = 384, .splits = 1, .launches = 1, .through = true, .widened = true};
+    int best = -1;
+    for (int r = 0; r <= rank; r++) {
+        best = -1;
+        for (int i = 0; i < MFI_GEMM90_VARIANTS; i++)
+            if (!taken[i] && shared_bytes(i, g) <= SHARED_LIMIT && (best < 0 || cost_of(i, p, c) < cost_of(best, p, c)))
+                best = i;
+        MF_REFUSE_UNLESS(best >= 0, SIZE, "there are %d configurations", r);
+        taken[best] = true;
+    }
+    use(g, best, p, c);
+    return true;
+}
+
+/* ---- the text ---- */
+
+static void element(mfi_text *out, const mfi_problem *p, int operand, const char *row, const char *column)
+{
+    const mfi_view *v = &p->chain.operand[operand].view;
+    mfi_text_add(out, "mf::widen(((const %s *)a.data[%d])[", mfi_emit_storage(v->dtype), operand);
+    if (v->strides[0] && row)
+        mfi_text_add(out, "(mf::i64)%s * a.stride[%d][0]", row, operand);
+    if (v->strides[1] && column)
+        mfi_text_add(out, "%s(mf::i64)(%s) * a.stride[%d][1]", v->strides[0] && row ? " + " : "", column, operand);
+    mfi_text_add(out, (v->strides[0] && row) || (v->strides[1] && column) ? "])" : "0])");
+}
+
+static void vector_function(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g, mfi_port port)
+{
+    bool down = port == MFI_PORT_DOWN;
+    mfi_text_add(out, "    static MF_DEVICE float %s(const args &a, int port, mf::i32 at)\n    {\n",
+                 down ? "m_vector" : "n_vector");
+    for (int o = 0; o < p->chain.operands; o++)
+        if (g->port[o] == port) {
+            mfi_text_add(out, "        if (port == %d)\n            return ", g->number[o]);
+            element(out, p, o, down ? "at" : NULL, down ? NULL : "at");
+            mfi_text_add(out, ";\n");
+        }
+    mfi_text_add(out, "        return 0;\n    }\n");
+}
+
+static void take_port(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g, int o)
+{
+    switch (g->port[o]) {
+    case MFI_PORT_ACROSS:
+        mfi_text_add(out, "        x.x%d.v[0] = in.across[%d][0];\n        y.x%d.v[0] = in.across[%d][1];\n", o,
+                     g->number[o], o, g->number[o]);
+        break;
+    case MFI_PORT_DOWN:
+        mfi_text_add(out, "        x.x%d.v[0] = y.x%d.v[0] = in.down[%d];\n", o, o, g->number[o]);
+        break;
+    case MFI_PORT_TILE:
+        mfi_text_add(out, "        x.x%d.v[0] = in.tile[0][0];\n        y.x%d.v[0] = in.tile[0][1];\n", o, o);
+        break;
+    case MFI_PORT_DIRECT:
+        mfi_text_add(out,
+                     "        x.x%d.v[0] = y.x%d.v[0] = {};\n        if (in.row < in.rows && in.col < in.cols) {\n"
+                     "            x.x%d.v[0] = ",
+                     o, o, o);
+        element(out, p, o, "in.row", "in.col");
+        mfi_text_add(out, ";\n            y.x%d.v[0] = ", o);
+        element(out, p, o, "in.row", "in.col + 1");
+        mfi_text_add(out, ";\n        }\n");
+        break;
+    case MFI_PORT_NONE:
+        break;
+    }
+}
+
+static void epilogue(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
+{
+    mfi_text_add(out,
+                 "typedef args epilogue_args;\n\nstruct epilogue : mf::epilogue_none {\n"
+                 "    typedef epilogue_args args;\n    typedef %s tile_type;\n"
+                 "    static constexpr int n_vectors = %d, m_vectors = %d, tiles = %d;\n",
+                 mfi_emit_storage(g->tile < 0 ? MF_BF16 : p->chain.operand[g->tile].view.dtype), g->across, g->down,
+                 g->tile >= 0);
+    vector_function(out, p, g, MFI_PORT_ACROSS);
+    vector_function(out, p, g, MFI_PORT_DOWN);
+    mfi_text_add(
+        out, "    static MF_DEVICE void apply2(const args &a, const mf::epilogue_ports<epilogue> &in, float &v0, "
+             "float &v1)\n    {\n        chain<1>::inputs x, y;\n        chain<1>::point p;\n"
+             "        p.c[0] = in.row;\n        p.c[1] = in.col;\n        x.acc[0] = v0;\n        y.acc[0] = v1;\n");
+    for (int o = 0; o < p->chain.operands; o++)
+        take_port(out, p, g, o);
+    mfi_text_add(out,
+                 "        v0 = chain<1>::value(a, p, x);\n        p.c[1]++;\n        v1 = chain<1>::value(a, p, y);\n"
+                 "    }\n};\n\n");
+}
+
+static const char *word(bool value)
+{
+    return value ? "true" : "false";
+}
+
+static void kernel_text(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
+{
+    mfi_text_add(out,
+                 "struct kernel_args {\n    mf::tensor_map a, b, d, t;\n    mf::gemm90_args<epilogue> p;\n};\n\n"
+                 "typedef mf::gemm90_config<%s, %s, %d, %d, %d, %d, %s, %s, %s, %d> config;\n\n",
+                 mfi_emit_storage(p->u.matmul.a.dtype),
+                 p->chain.operand[g->store].view.dtype == MF_F32
+                     ? "float"
+                     : mfi_emit_storage(p->chain.operand[g->store].view.dtype),
+                 g->bm, g->bn, g->stages, g->cluster, word(g->pingpong), word(g->a_mn), word(g->b_mn), g->buffers);
+}
+
+mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm90 *g)
+{
+    mfi_text text = {0};
+    *out = (mfi_source){.text = NULL};
+    mfi_text_add(&text, "#include \"device/gemm_sm90.cuh\"\n#include \"device/chain.cuh\"\n"
+                        "#include \"mathfuse/device/elementwise.cuh\"\n\nnamespace\n{\n\n");
+    mfi_emit_chain(&text, p, &g->layout);
+    mfi_text_add(&text, "\n");
+    epilogue(&text, p, g);
+    kernel_text(&text, p, g);
+    mfi_text_add(&text, "} // namespace\n\n");
+    if (!text.failed) {
+        snprintf(out->name, sizeof out->name, "mf_gemm_%016llx",
+                 (unsigned long long)XXH3_64bits(text.data, text.length));
+        mfi_text_add(
+            &text,
+            "extern \"C\" __global__ void __cluster_dims__(%d, 1, 1) __launch_bounds__(mf::GEMM90_THREADS, 1)\n"
+            "    %s(const __grid_constant__ kernel_args k)\n{\n"
+            "    extern __shared__ __align__(1024) unsigned char memory[];\n"
+            "    mf::gemm90<config, epilogue>(memory, k.a, k.b, k.d, k.t, k.p);\n}\n",
+            g->cluster, out->name);
+        out->text = mfi_text_take(&text);
+    }
+    mfi_text_free(&text);
+    return out->text ? MF_OK : MFI_NO_MEMORY(text.capacity);
+}
+
+/* ---- arguments ---- */
+
+static uint64_t pair(int64_t low, int64_t high)
+{
+    return (uint64_t)(uint32_t)low | (uint64_t)(uint32_t)high << 32;
+}
+
+mf_status mfi_gemm90_words(mfi_words *w, const mfi_problem *p, const mfi_gemm90 *g)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    mfi_problem *chain = mfi_alloc(sizeof *chain);
+    mfi_words *own = mfi_alloc(sizeof *own);
+    mf_status status = chain && own ? MF_OK : MFI_NO_MEMORY(sizeof *chain + sizeof *own);
+    memset(w, 0, sizeof *w);
+    w->count = 4 * MFI_GEMM90_MAP_WORDS;
+    w->word[w->count++] = pair(mm->m, mm->n);
+    w->word[w->count++] = pair(mm->k, g->tiles_m);
+    w->word[w->count++] = pair(g->tiles_n, g->group);
+    if (status == MF_OK) {
+        *chain = *p;
+        chain->anchor = MFI_MAP; /* the chain's arguments alone */
+        if (w->count + mfi_words_needed(chain) > MFI_MAX_WORDS)
+            status = mfi_fail(MF_E_UNSUPPORTED, "the chain's operands exceed a kernel's arguments");
+    }
+    if (status == MF_OK) {
+        mfi_words_fill(own, &g->layout, chain);
+        w->data = w->count + own->data;
+        memcpy(w->word + w->count, own->word, sizeof *own->word * (size_t)own->count);
+        w->count += own->count;
+    }
+    mf_free(chain);
+    mf_free(own);
+    return status;
+}

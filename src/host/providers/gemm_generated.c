@@ -1,0 +1,147 @@
+/* Provider `generated_gemm`: a matrix product on sm_90a's tensor cores with its whole elementwise chain as one kernel. */
+#include "cuda_api.h"
+#include "emit.h"
+
+#include <stdio.h>
+
+typedef struct state {
+    const mfi_problem *problem;
+    mfi_gemm90 gemm;
+    mfi_words words;
+    mf_context *context;
+    const mfi_module *module; /* the context's */
+} state;
+
+/* Share of the tensor cores' peak that full rounds of tiles reach, from runs on one H200. */
+static const double reached = 0.80;
+
+static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
+{
+    mfi_gemm90 g;
+    MF_REFUSE_UNLESS(c->cuda, WRONG_TARGET, "generated kernels run on GPUs");
+    MF_REFUSE_UNLESS(p->anchor == MFI_MATMUL, NOT_ANCHOR, "matrix products only");
+#ifndef MFI_WITH_CUDA
+    return mfi_refuse(bid, MFI_R_NOT_BUILT, "built without CUDA's headers");
+#endif
+    MF_REFUSE_UNLESS(c->library[MFI_LIB_NVRTC], NOT_FOUND, "NVRTC compiles the kernels");
+    if (!mfi_gemm90_choose(&g, p, c, 0, bid))
+        return false;
+    double rate = reached * c->tensor_flops_per_us / c->multiprocessors;
+    bid->bytes = mfi_problem_bytes(p);
+    bid->launches = 1;
+    double math = 2 * g.cost * (double)p->u.matmul.k / rate, memory = (double)bid->bytes / (0.9 * c->bytes_per_us);
+    bid->cost_us =
+        (math > memory ? math : memory) + c->launch_us + 1.5; /* the first and the last tile are not overlapped */
+    snprintf(bid->kernel, sizeof bid->kernel, "mf_gemm %dx%d%s", g.bm, g.bn, g.cluster > 1 ? " in pairs" : "");
+    return true;
+}
+
+static int variants(const mfi_problem *p, const mfi_caps *c)
+{
+    (void)p, (void)c;
+    return MFI_GEMM90_VARIANTS;
+}
+
+/* The configuration of that rank. MF_E_INVALID: there is none. */
+static mf_status compile(state *s, const mfi_caps *c, int rank)
+{
+    mfi_bid own = {0};
+    mfi_source source;
+    mfi_module *module = NULL;
+    if (!mfi_gemm90_choose(&s->gemm, s->problem, c, rank, &own))
+        return mfi_fail(rank && own.reason == MFI_R_SIZE ? MF_E_INVALID : MF_E_UNSUPPORTED, "%s", own.detail);
+    MF_TRY(mfi_emit_gemm90(&source, s->problem, &s->gemm));
+    mf_status status = mfi_jit_compile(&module, s->context, source.name, source.text, false);
+    mf_free(source.text);
+    s->module = module;
+    return status;
+}
+
+/* Variant 0 is the best by estimate that keeps everything in registers. */
+static mf_status make(state *s, const mfi_caps *c, mfi_bid *bid)
+{
+    const mfi_gemm90 *g = &s->gemm;
+    MF_TRY(compile(s, c, bid->variant));
+    for (int rank = 1; bid->variant == 0 && s->module->spills > 0 && rank < MFI_GEMM90_VARIANTS; rank++)
+        if (compile(s, c, rank) != MF_OK) {
+            MF_TRY(compile(s, c, 0));
+            break;
+        }
+    MF_TRY(mfi_gemm90_words(&s->words, s->problem, g));
+    snprintf(bid->kernel, sizeof bid->kernel, "%s", s->module->name);
+    snprintf(bid->identity, sizeof bid->identity, "%d x %d %s stages %d cluster %d buffers %d", g->bm, g->bn,
+             g->pingpong ? "ping-pong" : "cooperative", g->stages, g->cluster, g->buffers);
+    return c->present ? mfi_cuda_function_shared(s->module->function, g->shared) : MF_OK;
+}
+
+static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
+{
+    state *s = mfi_calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s)
+        return MFI_NO_MEMORY(sizeof *s);
+    s->problem = p;
+    s->context = context;
+    mf_status status = make(s, c, bid);
+    if (status != MF_OK) {
+        mf_free(s);
+        return status;
+    }
+    *out = s;
+    return MF_OK;
+}
+
+static void *address(const mfi_run *r, const mfi_view *view)
+{
+    return (char *)r->slots[view->slot] + view->offset * (int64_t)mf_dtype_size(view->dtype);
+}
+
+/* mn: stored along the result's dim `points`, else along k. */
+static mfi_tensor_map factor_map(const mfi_run *r, const mfi_view *v, int k_dim, int64_t k, int64_t points, bool mn,
+                                 int box)
+{
+    int other = 1 - k_dim;
+    return (mfi_tensor_map){.base = address(r, v),
+                            .dtype = v->dtype,
+                            .inner = mn ? points : k,
+                            .outer = mn ? k : points,
+                            .ld = v->strides[mn ? k_dim : other],
+                            .box_outer = mn ? 64 : box};
+}
+
+static mfi_tensor_map tile_map(const mfi_run *r, const mfi_view *v, const mfi_matmul *mm)
+{
+    return (mfi_tensor_map){address(r, v), v->dtype, mm->n, mm->m, v->strides[0], 64};
+}
+
+static mf_status run(void *opaque, const mfi_run *r)
+{
+    const state *s = opaque;
+    const mfi_problem *p = s->problem;
+    const mfi_matmul *mm = &p->u.matmul;
+    const mfi_gemm90 *g = &s->gemm;
+    uint64_t words[MFI_MAX_WORDS];
+    memcpy(words, s->words.word, (size_t)s->words.count * sizeof *words);
+    const mfi_view *d = &p->chain.operand[g->store].view, *t = g->tile < 0 ? d : &p->chain.operand[g->tile].view;
+    const mfi_tensor_map maps[] = {factor_map(r, &mm->a, 1, mm->k, mm->m, g->a_mn, g->bm),
+                                   factor_map(r, &mm->b, 0, mm->k, mm->n, g->b_mn, g->bn / g->cluster),
+                                   tile_map(r, d, mm), tile_map(r, t, mm)};
+    for (int i = 0; i < 4; i++)
+        MF_TRY(mfi_cuda_tensor_map(words + (ptrdiff_t)i * MFI_GEMM90_MAP_WORDS, &maps[i]));
+    for (int o = 0; o < p->chain.operands; o++)
+        words[s->words.data + o] = (uint64_t)(uintptr_t)address(r, &p->chain.operand[o].view);
+    return mfi_jit_launch(s->module, r->context, (int)(g->clusters * g->cluster), g->layout.threads, g->shared, words,
+                          (size_t)s->words.count * sizeof *words, r->stream);
+}
+
+static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
+{
+    const state *s = opaque;
+    MF_REQUIRE(index == 0, MF_E_INVALID, "kernel %d was asked for; the step has 1", index);
+    const mfi_module *m = s->module;
+    *out = (mf_kernel_info){m->name, m->source, m->cubin, m->cubin_bytes, m->registers, m->shared, m->spills};
+    return MF_OK;
+}
+
+const mfi_provider mfi_provider_gemm_generated = {"generated_gemm", query,  prepare, run,
+                                                  mf_free,          kernel, NULL,    variants};
