@@ -101,9 +101,11 @@ typedef struct mfi_gemm90 {
     int store;                    /* the operand that is the result */
     int64_t tiles_m, tiles_n, group, clusters;
     size_t shared;
-    double cost; /* rounds of tiles, in elements of the result that a multiprocessor does */
+    double us; /* that its tiles are estimated to take */
     mfi_shape layout;
 } mfi_gemm90;
+/* Elements between lines of `inner` for a tensor map; -1: it cannot be. */
+int64_t mfi_gemm90_ld(int64_t stride, int64_t inner, int64_t outer, mf_dtype dtype);
 /* The configuration of that rank by estimate. False: the reason is in `bid`, MFI_R_SIZE past the last. */
 bool mfi_gemm90_choose(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, int rank, mfi_bid *bid);
 mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm90 *g);

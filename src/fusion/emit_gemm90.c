@@ -9,37 +9,47 @@
 
 enum { SHARED_LIMIT = 232448, MOST_ACROSS = 2, MOST_DOWN = 4 };
 
-/* rate: of the bare product's speed that it comes to, relative to one another, from runs on one H200. */
+/* rate: of the tensor cores' peak in the middle of a large product, from runs on one H200. */
 static const struct {
     int bm, bn, stages, cluster, buffers;
     bool pingpong;
     double rate;
 } configurations[MFI_GEMM90_VARIANTS] = {
-    {128, 256, 4, 2, 2, false, 1.00}, {256, 128, 4, 2, 2, false, 1.00}, {128, 256, 4, 1, 2, false, 0.97},
-    {128, 256, 3, 2, 4, false, 0.98}, {256, 128, 3, 2, 4, false, 0.98}, {128, 192, 4, 1, 4, true, 0.97},
-    {128, 128, 5, 2, 4, true, 0.93},  {128, 128, 5, 1, 4, true, 0.90},  {128, 128, 4, 1, 2, false, 0.84},
-    {256, 128, 4, 1, 2, false, 0.95},
+    {128, 256, 4, 2, 2, false, 1.00}, {256, 128, 4, 2, 2, false, 0.98}, {128, 256, 4, 1, 2, false, 0.98},
+    {128, 256, 3, 2, 4, false, 0.99}, {256, 128, 3, 2, 4, false, 0.93}, {128, 192, 4, 1, 4, true, 0.90},
+    {128, 128, 5, 2, 4, true, 0.88},  {128, 128, 5, 1, 4, true, 0.87},  {128, 128, 4, 1, 2, false, 0.85},
+    {256, 128, 4, 1, 2, false, 0.97},
 };
 
 /* ---- can it? ---- */
 
-/* Stored with one stride of 1, the other a multiple of 16 bytes: *mn: along the result's dim, not along k. */
-static bool factor_fits(const mfi_view *v, const mfi_problem *p, int along_k, bool *mn)
+int64_t mfi_gemm90_ld(int64_t stride, int64_t inner, int64_t outer, mf_dtype dtype)
 {
-    int other = along_k == p->ndim - 1 ? p->ndim - 2 : p->ndim - 1;
-    int64_t unit = 16 / (int64_t)mf_dtype_size(v->dtype);
-    int dim = v->strides[along_k] == 1 && v->strides[other] > 0 && v->strides[other] % unit == 0 ? along_k : other;
-    int stride = dim == along_k ? other : along_k;
-    *mn = dim != along_k;
-    return v->strides[dim] == 1 && v->strides[stride] > 0 && v->strides[stride] % unit == 0 && v->alignment >= 16;
+    int64_t unit = 16 / (int64_t)mf_dtype_size(dtype);
+    if (outer == 1) /* it means nothing; any that is allowed */
+        return mfi_ceil_div(inner, unit) * unit;
+    return stride >= inner && stride % unit == 0 ? stride : -1;
+}
+
+/* Lines of `inner` elements, contiguous and aligned to 16 bytes. */
+static bool lines_fit(const mfi_view *v, int64_t unit_stride, int64_t stride, int64_t inner, int64_t outer)
+{
+    return (unit_stride == 1 || inner == 1) && mfi_gemm90_ld(stride, inner, outer, v->dtype) > 0 && v->alignment >= 16;
+}
+
+/* *mn: stored along the result's dim, not along k. */
+static bool factor_fits(const mfi_view *v, int along_k, int64_t k, int64_t points, bool *mn)
+{
+    int64_t k_stride = v->strides[along_k], stride = v->strides[1 - along_k];
+    *mn = !lines_fit(v, k_stride, stride, k, points);
+    return !*mn || lines_fit(v, stride, k_stride, points, k);
 }
 
 /* A matrix of the result's shape that the tensor memory accelerator can move. */
 static bool tile_fits(const mfi_view *v, const mfi_problem *p)
 {
     int64_t unit = 16 / (int64_t)mf_dtype_size(v->dtype);
-    return v->strides[1] == 1 && v->strides[0] > 0 && v->strides[0] % unit == 0 && p->shape[1] % unit == 0 &&
-           v->alignment >= 16;
+    return p->shape[1] % unit == 0 && lines_fit(v, v->strides[1], v->strides[0], p->shape[1], p->shape[0]);
 }
 
 static bool chain_defined(const mfi_chain *c)
@@ -75,8 +85,8 @@ static bool suits(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, mfi_bi
     MF_REFUSE_UNLESS(mm->a.dtype == mm->b.dtype && (mm->a.dtype == MF_BF16 || mm->a.dtype == MF_F16) &&
                          mm->acc == MFI_F32,
                      DTYPE, "factors are both bf16 or both f16");
-    MF_REFUSE_UNLESS(factor_fits(&mm->a, p, 1, &g->a_mn) && factor_fits(&mm->b, p, 0, &g->b_mn), LAYOUT,
-                     "factors are contiguous along a dim and aligned to 16 bytes");
+    MF_REFUSE_UNLESS(factor_fits(&mm->a, 1, mm->k, mm->m, &g->a_mn) && factor_fits(&mm->b, 0, mm->k, mm->n, &g->b_mn),
+                     LAYOUT, "factors are contiguous along a dim and aligned to 16 bytes");
     MF_REFUSE_UNLESS(mm->m > 0 && mm->n > 0 && mm->k > 0 && mm->m < 1 << 30 && mm->n < 1 << 30 && mm->k < 1 << 30, SIZE,
                      "extents from 1 to 2^30");
     MF_REFUSE_UNLESS(p->nreduce == 0 && p->chain.phases == 0 && chain_defined(&p->chain) &&
@@ -143,13 +153,40 @@ static size_t shared_bytes(int i, const mfi_gemm90 *g)
                     48 * configurations[i].buffers + 16);
 }
 
-/* Every round of tiles is done whole. */
-static double cost_of(int i, const mfi_problem *p, const mfi_caps *c)
+/* Instructions of the chain for an element, with what brings its operands and packs its result. */
+static double chain_work(const mfi_problem *p)
 {
+    static const struct {
+        mf_op op;
+        int work;
+    } known[] = {{MF_OP_ADD, 1},   {MF_OP_SUBTRACT, 1}, {MF_OP_MULTIPLY, 1}, {MF_OP_MAXIMUM, 2}, {MF_OP_MINIMUM, 2},
+                 {MF_OP_RELU, 2},  {MF_OP_NEGATIVE, 1}, {MF_OP_ABSOLUTE, 1}, {MF_OP_WHERE, 1},   {MF_OP_SQUARE, 1},
+                 {MF_OP_SILU, 16}, {MF_OP_SIGMOID, 15}, {MF_OP_GELU, 14},    {MF_OP_EXP, 10}};
+    double work = 12;
+    for (int i = 0; i < p->chain.count; i++) {
+        const mfi_instr *in = &p->chain.instr[i];
+        int own = in->kind == MFI_LOAD ? 2 : in->kind == MFI_APPLY ? 24 : 0;
+        for (size_t k = 0; k < MFI_COUNT(known) && in->kind == MFI_APPLY; k++)
+            own = (int)known[k].op == in->op ? known[k].work : own;
+        work += own;
+    }
+    return work;
+}
+
+/* Every round of tiles is done whole. Cooperating warpgroups multiply, then both run the chain; in ping-pong one runs it
+ * while the other multiplies, but for the last tile. */
+static double estimate(int i, const mfi_problem *p, const mfi_caps *c)
+{
+    const double lanes_a_us = 128 * 1700, start_us = 2.5, pair_us = 0.8;
     int rows = configurations[i].bm * configurations[i].cluster, columns = configurations[i].bn;
     int64_t tiles = mfi_ceil_div(p->u.matmul.m, rows) * mfi_ceil_div(p->u.matmul.n, columns);
-    int64_t clusters = mfi_max64(c->multiprocessors / configurations[i].cluster, 1);
-    return (double)mfi_ceil_div(tiles, clusters) * configurations[i].bm * columns / configurations[i].rate;
+    double rounds = (double)mfi_ceil_div(tiles, mfi_max64(c->multiprocessors / configurations[i].cluster, 1));
+    double elements = (double)configurations[i].bm * columns, rate = configurations[i].rate * c->tensor_flops_per_us;
+    double product = 2 * elements * (double)p->u.matmul.k * c->multiprocessors / rate;
+    double chain = elements * chain_work(p) / lanes_a_us;
+    double main = configurations[i].pingpong ? rounds * (product > chain / 2 ? product : chain / 2) + chain
+                                             : rounds * (product + chain);
+    return main + start_us + (configurations[i].cluster > 1 ? pair_us : 0);
 }
 
 static void use(mfi_gemm90 *g, int i, const mfi_problem *p, const mfi_caps *c)
@@ -164,7 +201,7 @@ static void use(mfi_gemm90 *g, int i, const mfi_problem *p, const mfi_caps *c)
     g->tiles_n = mfi_ceil_div(p->u.matmul.n, g->bn);
     g->clusters = mfi_min64(mfi_max64(c->multiprocessors / g->cluster, 1), g->tiles_m * g->tiles_n);
     g->shared = shared_bytes(i, g);
-    g->cost = cost_of(i, p, c);
+    g->us = estimate(i, p, c);
     int64_t least = 0;
     for (int group = 4; group <= 16; group *= 2) { /* the smallest footprint of the tiles that run together */
         int64_t footprint = (int64_t)group * g->bm * g->cluster + mfi_ceil_div(g->clusters, group) * g->bn;
@@ -186,7 +223,8 @@ bool mfi_gemm90_choose(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, i
     for (int r = 0; r <= rank; r++) {
         best = -1;
         for (int i = 0; i < MFI_GEMM90_VARIANTS; i++)
-            if (!taken[i] && shared_bytes(i, g) <= SHARED_LIMIT && (best < 0 || cost_of(i, p, c) < cost_of(best, p, c)))
+            if (!taken[i] && shared_bytes(i, g) <= SHARED_LIMIT &&
+                (best < 0 || estimate(i, p, c) < estimate(best, p, c)))
                 best = i;
         MF_REFUSE_UNLESS(best >= 0, SIZE, "there are %d configurations", r);
         taken[best] = true;

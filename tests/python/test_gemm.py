@@ -59,7 +59,7 @@ def gpu_arrays(m, n, k, dtype, more, layout):
     t = {"bf16": torch.bfloat16, "f16": torch.float16}[dtype]
 
     def make(*shape):
-        return torch.randn(*shape, device="cuda").to(t)
+        return torch.randn(shape, device="cuda").to(t)
 
     x = make(m, k) if layout[0] == "n" else make(k, m).T
     w = (make(k, n) if layout[1] == "n" else make(n, k).T) / k**0.5

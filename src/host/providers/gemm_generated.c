@@ -12,9 +12,6 @@ typedef struct state {
     const mfi_module *module; /* the context's */
 } state;
 
-/* Share of the tensor cores' peak that full rounds of tiles reach, from runs on one H200. */
-static const double reached = 0.80;
-
 static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     mfi_gemm90 g;
@@ -26,12 +23,10 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     MF_REFUSE_UNLESS(c->library[MFI_LIB_NVRTC], NOT_FOUND, "NVRTC compiles the kernels");
     if (!mfi_gemm90_choose(&g, p, c, 0, bid))
         return false;
-    double rate = reached * c->tensor_flops_per_us / c->multiprocessors;
     bid->bytes = mfi_problem_bytes(p);
     bid->launches = 1;
-    double math = 2 * g.cost * (double)p->u.matmul.k / rate, memory = (double)bid->bytes / (0.9 * c->bytes_per_us);
-    bid->cost_us =
-        (math > memory ? math : memory) + c->launch_us + 1.5; /* the first and the last tile are not overlapped */
+    double memory = (double)bid->bytes / (0.9 * c->bytes_per_us);
+    bid->cost_us = (g.us > memory ? g.us : memory) + c->launch_us;
     snprintf(bid->kernel, sizeof bid->kernel, "mf_gemm %dx%d%s", g.bm, g.bn, g.cluster > 1 ? " in pairs" : "");
     return true;
 }
@@ -101,17 +96,19 @@ static mfi_tensor_map factor_map(const mfi_run *r, const mfi_view *v, int k_dim,
                                  int box)
 {
     int other = 1 - k_dim;
-    return (mfi_tensor_map){.base = address(r, v),
-                            .dtype = v->dtype,
-                            .inner = mn ? points : k,
-                            .outer = mn ? k : points,
-                            .ld = v->strides[mn ? k_dim : other],
-                            .box_outer = mn ? 64 : box};
+    return (mfi_tensor_map){
+        .base = address(r, v),
+        .dtype = v->dtype,
+        .inner = mn ? points : k,
+        .outer = mn ? k : points,
+        .ld = mfi_gemm90_ld(v->strides[mn ? k_dim : other], mn ? points : k, mn ? k : points, v->dtype),
+        .box_outer = mn ? 64 : box};
 }
 
 static mfi_tensor_map tile_map(const mfi_run *r, const mfi_view *v, const mfi_matmul *mm)
 {
-    return (mfi_tensor_map){address(r, v), v->dtype, mm->n, mm->m, v->strides[0], 64};
+    return (mfi_tensor_map){
+        address(r, v), v->dtype, mm->n, mm->m, mfi_gemm90_ld(v->strides[0], mm->n, mm->m, v->dtype), 64};
 }
 
 static mf_status run(void *opaque, const mfi_run *r)
