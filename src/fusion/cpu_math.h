@@ -80,19 +80,35 @@ M_INLINE double m_silu_f64(double x)
     return x == -INFINITY ? NAN : m_gate(x, x, 0);
 }
 
-/* The argument of exp is large in the tail, where its rounding error would show: it is carried along. */
-M_INLINE double m_gelu_f64(double x)
+/* 2 sqrt(2/pi) (x + 0.044715 x^3). As an argument of exp it is large in the tail, where its rounding error would show: that
+ * goes into *rest. */
+M_INLINE double m_gelu_argument(double clamped, double *rest)
 {
     const double a = 1.5957691216057308, a_low = -9.96930880911092e-17; /* 2 sqrt(2/pi) */
-    double clamped = m_limit(x, -60, 60), square = clamped * clamped;
+    double square = clamped * clamped;
     double square_low = __builtin_fma(clamped, clamped, -square);
     double inner = 0.044715 * square, inner_low = __builtin_fma(0.044715, square, -inner) + 0.044715 * square_low;
     inner_low += 2.1960211427085595e-18 * square; /* what the constant lacks */
     double sum = 1 + inner, big = inner > 1 ? inner : 1, small = inner > 1 ? 1 : inner;
     double sum_low = (big - sum + small) + inner_low;
     double c = a * clamped, c_low = __builtin_fma(a, clamped, -c) + a_low * clamped;
-    double t = c * sum, low = __builtin_fma(c, sum, -t) + (c * sum_low + c_low * sum);
+    double t = c * sum;
+    *rest = __builtin_fma(c, sum, -t) + (c * sum_low + c_low * sum);
+    return t;
+}
+
+M_INLINE double m_gelu_f64(double x)
+{
+    double low, t = m_gelu_argument(m_limit(x, -60, 60), &low);
     return x == -INFINITY ? NAN : m_gate(x, t, low);
+}
+
+M_INLINE double m_gelu_grad_f64(double x)
+{
+    double clamped = m_limit(x, -60, 60), low, t = m_gelu_argument(clamped, &low);
+    double slope = clamped * (1.5957691216057308 + 0.21406444881780072 * (clamped * clamped));
+    double y = m_gate(1, t, low) * __builtin_fma(m_gate(1, -t, -low), slope, 1.0);
+    return x != x ? x : y;
 }
 
 M_INLINE double m_gelu_erf_f64(double x)
@@ -434,6 +450,7 @@ M_COMPLEX(double, double _Complex, c128, f64, , __builtin_complex)
 #define m_sigmoid(x) M_R(sigmoid, x)(x)
 #define m_silu(x) M_R(silu, x)(x)
 #define m_gelu(x) M_R(gelu, x)(x)
+#define m_gelu_grad(x) M_R(gelu_grad, x)(x)
 #define m_gelu_erf(x) M_R(gelu_erf, x)(x)
 #define m_softplus(x) M_R(softplus, x)(x)
 #define m_floor(x) M_R(floor, x)(x)

@@ -305,6 +305,15 @@ M_INLINE float m_gelu_f32(float x)
     return x == -INFINITY ? NAN : (float)z;
 }
 
+/* s (1 + (1 - s) x d), with s = sigmoid(2u) and d = d(2u)/dx: 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2). */
+M_INLINE float m_gelu_grad_f32(float x)
+{
+    double t = m_narrow_limit(x, -20, 20), square = t * t;
+    double e = m_wide_exp2(t * (-2.3022081981443248 - 0.1029432395800235 * square)), s = 1 / (1 + e);
+    double y = s * (1 + e * s * (t * (1.5957691216057308 + 0.21406444881780072 * square)));
+    return x != x ? x : (float)y;
+}
+
 M_INLINE float m_gelu_erf_f32(float x)
 {
     double half = 0.5 * m_wide_erfc(fabs((double)x) * 0.70710678118654752440);

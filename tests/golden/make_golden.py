@@ -64,6 +64,14 @@ def gelu(x):
     return x * sigmoid(2 * u)
 
 
+def gelu_grad(x):
+    if abs(x) > 1000:
+        return mpf(1) if x > 0 else mpf(0)
+    slope = 2 * mpmath.sqrt(2 / mpmath.pi) * (1 + 3 * mpf("0.044715") * x**2)
+    s = sigmoid(2 * mpmath.sqrt(2 / mpmath.pi) * (x + mpf("0.044715") * x**3))
+    return s + x * s * (1 - s) * slope
+
+
 def rint(x):
     down = mpmath.floor(x)
     gap = x - down
@@ -118,6 +126,7 @@ UNARY = {
     "relu": (lambda x: x if x > 0 else 0.0, 0.0, 0.0, INF, 0.0),
     "sigmoid": (sigmoid, 0.5, 0.5, 1.0, 0.0),
     "silu": (lambda x: x * sigmoid(x), 0.0, -0.0, INF, NAN),
+    "gelu_grad": (gelu_grad, 0.5, 0.5, 1.0, -0.0),
     "gelu": (gelu, 0.0, -0.0, INF, NAN),
     "gelu_erf": (lambda x: x * mpmath.erfc(-x / mpmath.sqrt(2)) / 2 if abs(x) < 100 else max(x, mpf(0)), 0.0, -0.0, INF, NAN),
     "softplus": (lambda x: mpmath.log1p(mpmath.exp(x)) if x < 200 else x, mpmath.log(2), mpmath.log(2), INF, 0.0),
@@ -151,7 +160,7 @@ def real_unary(name, x, kind):
         if isinstance(y, mpf) and name in KEEPS_SIGN and y == 0:
             return math.copysign(0.0, x)
         if isinstance(y, mpf) and y == 0 and x < 0:  # lost below mpmath's own range: tails of the activations
-            return -0.0 if name in ("silu", "gelu", "gelu_erf") else 0.0
+            return -0.0 if name in ("silu", "gelu", "gelu_erf", "gelu_grad") else 0.0
     return rounded(y, kind)
 
 

@@ -23,13 +23,13 @@ static const struct {
     const char *op;
     int f32, f64;
 } bounds[] = {
-    {"cbrt", 1, 2},      {"power", 1, 1},        {"rsqrt", 2, 2},   {"exp", 1, 1},      {"exp2", 1, 1},
-    {"expm1", 1, 1},     {"log", 1, 1},          {"log2", 1, 1},    {"log10", 1, 2},    {"log1p", 1, 1},
-    {"logaddexp", 1, 2}, {"sin", 1, 1},          {"cos", 1, 1},     {"tan", 1, 1},      {"arcsin", 1, 1},
-    {"arccos", 1, 1},    {"arctan", 1, 1},       {"arctan2", 1, 1}, {"sinh", 1, 2},     {"cosh", 1, 2},
-    {"tanh", 1, 3},      {"arcsinh", 1, 2},      {"arccosh", 1, 2}, {"arctanh", 1, 2},  {"erf", 1, 1},
-    {"sigmoid", 1, 3},   {"silu", 1, 3},         {"gelu", 1, 4},    {"gelu_erf", 1, 4}, {"softplus", 1, 2},
-    {"hypot", 1, 1},     {"floor_divide", 1, 0}, /* where the quotient has no exact float */
+    {"cbrt", 1, 2},      {"power", 1, 1},   {"rsqrt", 2, 2},        {"exp", 1, 1},      {"exp2", 1, 1},
+    {"expm1", 1, 1},     {"log", 1, 1},     {"log2", 1, 1},         {"log10", 1, 2},    {"log1p", 1, 1},
+    {"logaddexp", 1, 2}, {"sin", 1, 1},     {"cos", 1, 1},          {"tan", 1, 1},      {"arcsin", 1, 1},
+    {"arccos", 1, 1},    {"arctan", 1, 1},  {"arctan2", 1, 1},      {"sinh", 1, 2},     {"cosh", 1, 2},
+    {"tanh", 1, 3},      {"arcsinh", 1, 2}, {"arccosh", 1, 2},      {"arctanh", 1, 2},  {"erf", 1, 1},
+    {"sigmoid", 1, 3},   {"silu", 1, 3},    {"gelu", 1, 4},         {"gelu_erf", 1, 4}, {"softplus", 1, 2},
+    {"gelu_grad", 1, 8}, {"hypot", 1, 1},   {"floor_divide", 1, 0}, /* where the quotient has no exact float */
 };
 
 static const char *const names[] = {

@@ -218,6 +218,16 @@ template <class T> MF_DEVICE T m_gelu(T x)
     return x * logistic(x < 0, exp2_negative(-u));
 }
 
+// s (1 + (1 - s) x d), with s = 1 / (1 + exp(-2u)) and d the derivative of 2u; beyond |x| = 60 it is 0 or 1.
+template <class T> MF_DEVICE T m_gelu_grad(T x)
+{
+    const T c1 = T(2.30220819814432488913), c3 = T(0.10294323958002348741);
+    const T d1 = T(1.59576912160573071176), d3 = T(0.21406444881780072467);
+    T t = m_min(m_max(x, T(-60)), T(60)), square = t * t;
+    T e = exp2_negative(-(m_fabs(t) * m_fma(square, c3, c1)));
+    return logistic(t < 0, e) * m_fma(logistic(t > 0, e), t * m_fma(square, d3, d1), T(1));
+}
+
 MF_DEVICE float normal_cdf(float x)
 {
 #if defined(__CUDA_ARCH__)
