@@ -198,9 +198,8 @@ static int import_struct(mfpy_state *state, mfpy_array *array)
     if (!capsule)
         return -1;
     const mfpy_array_struct *s = PyCapsule_GetPointer(capsule, NULL);
-    int result = s ? fill_from_struct(state, array, s) : -1;
-    Py_DECREF(capsule);
-    return result;
+    array->holder = capsule; /* a scalar's memory lives no longer than that */
+    return s ? fill_from_struct(state, array, s) : -1;
 }
 
 /* ---- any array ---- */

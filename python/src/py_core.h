@@ -52,7 +52,7 @@ typedef struct mfpy_type {
 typedef struct mfpy_array {
     mf_tensor tensor;
     PyObject *object; /* strong: the caller's object, or what it was converted to */
-    PyObject *holder; /* strong: the DLPack capsule that keeps the view valid, or NULL */
+    PyObject *holder; /* strong: the capsule that keeps the view valid, or NULL */
     mfpy_type type;   /* type.type is borrowed from the object */
     bool read_only;
     bool converted;    /* object is a copy of what the caller gave */

@@ -11,6 +11,14 @@ import pytest
 from tools import BF16, E4M3, assert_close, values, wide
 
 
+def test_numpy_scalars_live_as_long_as_the_call():
+    scaled = mf.fuse(lambda a, s, t: (a * s * t, mf.max(a)))
+    a = np.ones((4, 5), np.float32)
+    for _ in range(20):  # results must not get the memory that a scalar was in
+        product, largest = scaled(a, np.float32(2), np.float32(3))
+        assert (product == 6).all() and largest == 1
+
+
 def test_ml_dtypes_in_and_out(rng):
     x, w = values(rng, (4, 8), BF16), values(rng, (8, 3), BF16)
     y = mf.matmul(x, w, activation="gelu")
