@@ -35,6 +35,7 @@ from mathfuse._functions import (  # noqa: E402
     var,
     where,
 )
+from mathfuse._gradients import activation_backward, linear_backward  # noqa: E402
 from mathfuse._kernel import Kernel  # noqa: E402
 from mathfuse._layers import (  # noqa: E402
     dropout,
@@ -77,8 +78,8 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Context", "Error", "Kernel", "Ltoir", "Plan", "Spec", "all", "any", "cast", "clip", "dropout", "einsum", "errors", "fft",
-    "fuse", "geglu", "get_include", "get_ltoir", "grouped_matmul", "info", "layer_norm", "linalg", "linear", "log_softmax",
+    "Context", "Error", "Kernel", "Ltoir", "Plan", "Spec", "activation_backward", "all", "any", "cast", "clip", "dropout", "einsum", "errors", "fft",
+    "fuse", "geglu", "get_include", "get_ltoir", "grouped_matmul", "info", "layer_norm", "linalg", "linear", "linear_backward", "log_softmax",
     "matmul", "max", "mean", "min", "mlp", "plan", "prod", "rms_norm", "scaled_matmul", "softmax", "spec", "std", "sum", "swiglu",
     "log_records", "tuning",
     "var", "where", *ELEMENTWISE,

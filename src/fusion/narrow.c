@@ -47,7 +47,8 @@ static int64_t anchor_reach(const mfi_problem *p, int slot, int64_t row)
 
 static int64_t step_reach(const mfi_problem *p, int slot, int64_t row)
 {
-    int64_t most = mfi_max64(anchor_reach(p, slot, row), p->head ? step_reach(p->head, slot, row) : 0);
+    int64_t most =
+        mfi_max64(anchor_reach(p, slot, row), p->anchor == MFI_FFT_PAIR ? step_reach(p->head, slot, row) : 0);
     for (int o = 0; o < p->chain.operands; o++) {
         const mfi_operand *operand = &p->chain.operand[o];
         int64_t shape[MF_MAX_DIMS];

@@ -2,9 +2,9 @@
  * between them then costs no memory traffic. */
 #include "schedule.h"
 
-static int uses(const mfi_problem *p, int slot)
+int mfi_slot_uses(const mfi_problem *p, int slot)
 {
-    int found = p->head ? uses(p->head, slot) : 0;
+    int found = p->anchor == MFI_FFT_PAIR ? mfi_slot_uses(p->head, slot) : 0;
     for (int o = 0; o < p->chain.operands; o++)
         found += p->chain.operand[o].view.slot == slot;
     if (p->anchor == MFI_MATMUL)
@@ -14,6 +14,10 @@ static int uses(const mfi_problem *p, int slot)
     else if (p->anchor == MFI_SOLVE)
         found += (p->u.solve.a.slot == slot) + (p->u.solve.b.slot == slot) + (p->u.solve.x.slot == slot) +
                  (p->u.solve.info.slot == slot);
+    for (int i = 0; p->anchor == MFI_FACTOR && i < MFI_FACTOR_INPUTS + MFI_FACTOR_RESULTS; i++) {
+        const mfi_factor *f = &p->u.factor;
+        found += (i < MFI_FACTOR_INPUTS ? f->in[i] : f->out[i - MFI_FACTOR_INPUTS]).view.slot == slot;
+    }
     return found;
 }
 
@@ -143,21 +147,8 @@ static bool candidates(const mfi_schedule *s, int index)
     if (!store || store->slot != slot || slot < s->inputs + s->outputs || !exact(store->dtype, second->u.fft.f64))
         return false;
     for (int i = 0; i < s->steps; i++)
-        others += uses(s->step[i], slot);
+        others += mfi_slot_uses(s->step[i], slot);
     return others == 2;
-}
-
-static mfi_problem *copy(const mfi_problem *p)
-{
-    mfi_problem *own = mfi_alloc(sizeof *own);
-    if (!own)
-        return NULL;
-    *own = *p;
-    if (p->head && !(own->head = copy(p->head))) {
-        mf_free(own);
-        return NULL;
-    }
-    return own;
 }
 
 mf_status mfi_pair(mfi_problem **out, const mfi_schedule *s, int index)
@@ -165,7 +156,7 @@ mf_status mfi_pair(mfi_problem **out, const mfi_schedule *s, int index)
     *out = NULL;
     if (index + 1 >= s->steps || !candidates(s, index))
         return MF_OK;
-    mfi_problem *head = copy(s->step[index]), *pair = copy(s->step[index + 1]);
+    mfi_problem *head = mfi_problem_copy(s->step[index]), *pair = mfi_problem_copy(s->step[index + 1]);
     if (!pair || !head) {
         mfi_problem_free(pair);
         mfi_problem_free(head);

@@ -19,7 +19,8 @@ bool mfi_can_split(const mfi_problem *p, int at)
 {
     const mfi_chain *c = &p->chain;
     bool anything_after = false;
-    if (p->anchor == MFI_MAP || p->anchor >= MFI_SOLVE || reloadable(&c->instr[at]) || c->instr[at].kind == MFI_STORE)
+    if (p->anchor == MFI_MAP || p->anchor >= MFI_SOLVE || c->phases || reloadable(&c->instr[at]) ||
+        c->instr[at].kind == MFI_STORE)
         return false;
     for (int i = at + 1; i < c->count; i++) {
         if (c->instr[i].kind == MFI_STORE || reloadable(&c->instr[i]))

@@ -86,6 +86,19 @@ void mfi_problem_free(mfi_problem *p)
     mf_free(p);
 }
 
+mfi_problem *mfi_problem_copy(const mfi_problem *p)
+{
+    mfi_problem *own = mfi_alloc(sizeof *own);
+    if (!own)
+        return NULL;
+    *own = *p;
+    if (p->head && !(own->head = mfi_problem_copy(p->head))) {
+        mf_free(own);
+        return NULL;
+    }
+    return own;
+}
+
 static int64_t chain_bytes(const mfi_problem *p, bool stores)
 {
     int64_t bytes = 0;
@@ -214,6 +227,9 @@ static void value_text(const mfi_problem *p, int v, mfi_text *out, int depth)
         mfi_text_add(out, ")");
         break;
     }
+    case MFI_SUM_K:
+        mfi_text_add(out, "sum_k(x%d)", in->axis ? p->u.matmul.b.slot : p->u.matmul.a.slot);
+        break;
     default:
         mfi_text_add(out, "%s(", ops[in->op].name);
         for (int i = 0; i < ops[in->op].arity; i++) {

@@ -30,6 +30,8 @@ typedef enum mfi_instr_kind {
     MFI_CAST,   /* a converted from `from` and rounded to `dtype` (saturate: fp8 and 16-bit), then widened again */
     MFI_REDUCE, /* reduce a over the domain's last nreduce dims; a row value afterwards */
     MFI_STORE,  /* a, rounded to the operand's dtype, into operand `operand` */
+    MFI_SUM_K,  /* MATMUL: the first (axis 0) or second (axis 1) operand summed over k */
+    MFI_INSTR_KINDS
 } mfi_instr_kind;
 
 typedef struct mfi_instr {
@@ -55,7 +57,9 @@ typedef struct mfi_operand {
 
 /* Evaluation order with reductions: phase 0 evaluates what REDUCE instructions of level 1 need, over the row; then level-1 row
  * values are known; phase 1 feeds level-2 reductions; … the last phase evaluates stores. Element values may be recomputed
- * in each phase. A row value has the same value for all points that differ only in the last nreduce dims. */
+ * in each phase. A row value has the same value for all points that differ only in the last nreduce dims.
+ * MATMUL (beside.c): phases is 1 if something is reduced beside the product, over those dims along which the operand that
+ * stores it has stride 0. */
 typedef struct mfi_chain {
     int count, operands, phases; /* phases: number of reduction levels, 0 for a plain map */
     mfi_instr instr[MFI_MAX_INSTR];
@@ -143,8 +147,9 @@ typedef struct mfi_factor {
 
 typedef struct mfi_problem {
     mfi_anchor anchor;
-    /* FFT_PAIR, else NULL: a map, or an FFT or FFT_PAIR of the same axis, with as many dims, whose chain's only store is what
-     * u.fft.in reads. Freed with its owner, by mfi_problem_free. */
+    /* FFT_PAIR: a map, or an FFT or FFT_PAIR of the same axis, with as many dims, whose chain's only store is what u.fft.in
+     * reads. MATMUL with phases: the product alone, whose head is the reduction alone. Else NULL. Freed with its owner, by
+     * mfi_problem_free. */
     struct mfi_problem *head;
     int ndim, nreduce;
     int64_t shape[MF_MAX_DIMS];
@@ -159,6 +164,7 @@ typedef struct mfi_problem {
 
 /* chain.c */
 void mfi_problem_free(mfi_problem *p);
+mfi_problem *mfi_problem_copy(const mfi_problem *p); /* NULL: out of memory */
 /* The terms that a transform of one axis gives. Its domain has fewer along the axis where only the first ones are stored. */
 int64_t mfi_fft_terms(const mfi_fft *f);
 bool mfi_fft_is_narrow(const mfi_problem *p);

@@ -170,6 +170,47 @@ static mf_status pair_steps(bool *joined, mf_plan *plan, int index)
     return status;
 }
 
+/* Let product `index` give what another step reduces beside it, where that pays. */
+static mf_status join_beside(bool *joined, mf_plan *plan, int index)
+{
+    mfi_schedule *s = plan->schedule;
+    *joined = false;
+    for (int r = 0; r < s->steps && s->step[index]->anchor == MFI_MATMUL && !*joined; r++) {
+        mfi_problem *both = NULL;
+        offers together;
+        double product = 0, reduction = 0;
+        if (r != index)
+            MF_TRY(mfi_beside(&both, s, index, r));
+        if (!both)
+            continue;
+        ask(&together, plan, both);
+        mf_status status = step_cost(&product, plan, s->step[index]);
+        if (status == MF_OK)
+            status = step_cost(&reduction, plan, s->step[r]);
+        bool pays = cost(&together) <= product + reduction || plan->choice.grouping == MFI_GROUP_TOGETHER;
+        *joined = status == MF_OK && together.best >= 0 && pays;
+        if (*joined)
+            mfi_schedule_absorb(s, index, r, both);
+        else
+            mfi_problem_free(both);
+        MF_TRY(status);
+    }
+    return MF_OK;
+}
+
+/* What the CPU's providers refuse is not tried there; nor are results that were to be rounded before they are reduced. */
+static mf_status join_all_beside(mf_plan *plan)
+{
+    bool wanted =
+        plan->caps->cuda && plan->choice.grouping != MFI_GROUP_APART && !(plan->flags & MF_PLAN_MATCH_UNFUSED);
+    for (int i = 0; i < plan->schedule->steps && wanted;) {
+        bool joined; /* an earlier step may be gone */
+        MF_TRY(join_beside(&joined, plan, i));
+        i = joined ? 0 : i + 1;
+    }
+    return MF_OK;
+}
+
 /* Let step `index` store only what others read of its result, where that pays. */
 static void narrow_step(mf_plan *plan, int index)
 {
@@ -185,13 +226,17 @@ static void narrow_step(mf_plan *plan, int index)
         *terms = all;
 }
 
-/* Of a step whose kernel could not be made: one that others can run, too, or two in place of a pair. */
+/* Of a step whose kernel could not be made: one that others can run, too, or two in place of what was joined. */
 static mf_status retreat(bool *retry, mf_plan *plan, int index)
 {
     mfi_problem *p = plan->schedule->step[index];
-    *retry = mfi_fft_is_narrow(p) || p->anchor == MFI_FFT_PAIR;
+    bool beside = p->anchor == MFI_MATMUL && p->chain.phases;
+    *retry = mfi_fft_is_narrow(p) || p->anchor == MFI_FFT_PAIR || beside;
     if (mfi_fft_is_narrow(p)) {
         p->shape[p->ndim - 1] = mfi_fft_terms(&p->u.fft);
+    } else if (beside) {
+        MF_TRY(mfi_schedule_part_beside(plan->schedule, index));
+        MF_TRY(cut_step(plan, index));
     } else if (*retry) {
         MF_TRY(mfi_schedule_part(plan->schedule, index));
         for (int k = 0; k < 2; k++)
@@ -333,6 +378,8 @@ mf_status mfi_plan_decide(mf_plan *plan)
         MF_TRY(pair_steps(&joined, plan, i));
         i += !joined;
     }
+    if (fuse)
+        MF_TRY(join_all_beside(plan));
     for (int i = 0; i < plan->schedule->steps && fuse; i++)
         MF_TRY(cut_step(plan, i));
     for (int i = 0; i < plan->schedule->steps && fuse; i++)

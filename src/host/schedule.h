@@ -89,6 +89,14 @@ mf_status mfi_pair(mfi_problem **out, const mfi_schedule *s, int index);
 void mfi_schedule_join(mfi_schedule *s, int index, mfi_problem *pair);
 mf_status mfi_schedule_part(mfi_schedule *s, int index);
 
+/* beside.c: step `product` with what step `reduction` makes of its result or of one of its operands, or NULL in *out. Put it
+ * in the place of both; or both in its place. */
+mf_status mfi_beside(mfi_problem **out, const mfi_schedule *s, int product, int reduction);
+void mfi_schedule_absorb(mfi_schedule *s, int product, int reduction, mfi_problem *joined);
+mf_status mfi_schedule_part_beside(mfi_schedule *s, int index);
+
+/* How many operands of a step are of this slot. */
+int mfi_slot_uses(const mfi_problem *p, int slot);
 /* Where the chain's one store goes; NULL if it has several. */
 const mfi_view *mfi_only_store(const mfi_problem *p);
 /* narrow.c: how many of a transform's first terms, of each signal, other steps read; all of them where that is unknown. */

@@ -256,6 +256,8 @@ static bool vectors(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
 static bool aux_rules(const mfi_lt_spec *s, mfi_bid *bid)
 {
     mf_dtype type = s->d.view->dtype;
+    bool reads = s->epilogue.activation == MFI_LT_DGELU;
+    MF_REFUSE_UNLESS(!reads || s->inner > 1, KNOWN_BUG, "DGELU with k = 1 reads out of bounds");
     MF_REFUSE_UNLESS(s->aux.view->dtype == type && (type == MF_F16 || type == MF_BF16) && !s->fp8, DTYPE,
                      "the value before gelu is %s and the result %s; both are to be f16 or bf16, from such operands",
                      mf_dtype_name(s->aux.view->dtype), mf_dtype_name(type));
@@ -265,12 +267,31 @@ static bool aux_rules(const mfi_lt_spec *s, mfi_bid *bid)
     return true;
 }
 
+/* What is given beside the result: a vector of D's type, or an f32. */
+static bool beside_rules(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
+{
+    const mfi_view *v = &p->chain.operand[s->epilogue.beside].view;
+    mf_dtype d = s->d.view->dtype;
+    bool largest = s->epilogue.kind == MFI_LT_LARGEST, half = d == MF_F16 || d == MF_BF16;
+    int64_t step = mfi_max64(v->strides[p->ndim - 2], v->strides[p->ndim - 1]);
+    MF_REFUSE_UNLESS(v->dtype == (largest ? MF_F32 : d) && (largest || (half && !s->fp8)), DTYPE,
+                     "a %s beside a result of %s", mf_dtype_name(v->dtype), mf_dtype_name(d));
+    MF_REFUSE_UNLESS(step <= 1, LAYOUT, "the sum has stride %lld", (long long)step);
+    MF_REFUSE_UNLESS(v->alignment >= 16, ALIGNMENT, "what is reduced is aligned to %d bytes; cuBLASLt needs 16",
+                     v->alignment);
+    MF_REFUSE_UNLESS(s->batch == 1 && s->calls == 1, LAYOUT, "a reduction beside a batch of products");
+    return true;
+}
+
 /* Values in memory that scale the product are fp8's operand scales. cuBLAS 13.1 and older wants their addresses aligned
  * to 16 bytes. */
 static bool scale_rules(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
 {
-    for (int i = 0; i < 2 && s->epilogue.scale[i] >= 0; i++) {
-        const mfi_view *v = &p->chain.operand[s->epilogue.scale[i]].view;
+    const int scales[] = {s->epilogue.scale[0], s->epilogue.scale[1], s->epilogue.result_scale};
+    for (size_t i = 0; i < MFI_COUNT(scales); i++) {
+        if (scales[i] < 0)
+            continue;
+        const mfi_view *v = &p->chain.operand[scales[i]].view;
         MF_REFUSE_UNLESS(s->fp8, NO_EPILOGUE,
                          "the product is multiplied by a value in memory, which cuBLASLt does for fp8 operands only");
         MF_REFUSE_UNLESS(v->dtype == MF_F32, DTYPE, "a scale of %s; fp8 takes f32", mf_dtype_name(v->dtype));
@@ -318,7 +339,7 @@ static bool describe(mfi_lt_spec *s, const mfi_problem *p, const mfi_caps *c, bo
         if (matrices(s, i) && !alignment(matrices(s, i), names[i], bid))
             return false;
     return (!s->fp8 || fp8_rules(s, bid)) && (!s->aux.view || aux_rules(s, bid)) && scale_rules(s, p, bid) &&
-           known_bugs(s, c, bid);
+           (s->epilogue.beside < 0 || beside_rules(s, p, bid)) && known_bugs(s, c, bid);
 }
 
 bool mfi_lt_describe(mfi_lt_spec *out, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
@@ -353,8 +374,10 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     bid->bytes += 2 * (int64_t)s.packed_bytes;
     bid->cost_us += 2 * (double)s.packed_bytes / c->bytes_per_us;
     bid->workspace = s.packed_bytes + mfi_lt_workspace_limit(c);
-    snprintf(bid->kernel, sizeof bid->kernel, "cublasLtMatmul %s%s%s%s", mfi_lt_epilogue_name(&s.epilogue),
-             s.c.view ? " + C" : "", s.epilogue.scale[0] >= 0 ? ", scaled" : "",
+    bool scaled = s.epilogue.scale[0] >= 0 || s.epilogue.result_scale >= 0;
+    snprintf(bid->kernel, sizeof bid->kernel, "cublasLtMatmul %s%s%s%s%s", mfi_lt_epilogue_name(&s.epilogue),
+             s.c.view ? " + C" : "", scaled ? ", scaled" : "",
+             s.epilogue.kind == MFI_LT_LARGEST ? ", largest value" : "",
              copies == 2 ? ", copies"
              : copies    ? ", copy"
                          : "");

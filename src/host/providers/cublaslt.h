@@ -4,15 +4,26 @@
 
 #include "cuda_pass.h"
 
-/* The chain as alpha * scale[0] * scale[1] * acc + beta * residual + bias, then an activation. `aux` takes the value
- * before the activation. Operands are indices into the chain; -1: none. */
-typedef enum mfi_lt_activation { MFI_LT_NONE, MFI_LT_RELU, MFI_LT_GELU } mfi_lt_activation;
+/* The chain as alpha * scale[0] * scale[1] * acc + beta * residual + bias, then an activation, then result_scale. `aux`
+ * takes the value before the activation; DGELU multiplies by gelu's derivative at `aux`, which it reads. Operands are
+ * indices into the chain; -1: none. */
+typedef enum mfi_lt_activation { MFI_LT_NONE, MFI_LT_RELU, MFI_LT_GELU, MFI_LT_DGELU } mfi_lt_activation;
+/* Given beside the result, into `beside`: D summed along its rows' direction, an operand summed over k, the largest
+ * absolute value before result_scale. */
+typedef enum mfi_lt_beside {
+    MFI_LT_NOTHING,
+    MFI_LT_SUM_RESULT,
+    MFI_LT_SUM_LEFT,
+    MFI_LT_SUM_RIGHT,
+    MFI_LT_LARGEST
+} mfi_lt_beside;
 typedef struct mfi_lt_epilogue {
     double alpha[2], beta[2];
-    int residual, bias, store, aux;
-    int scale[2];      /* single values in memory */
-    bool bias_along_m; /* else along n */
+    int residual, bias, store, aux, beside;
+    int scale[2], result_scale; /* single values in memory */
+    bool bias_along_m;          /* else along n */
     mfi_lt_activation activation;
+    mfi_lt_beside kind; /* of beside */
 } mfi_lt_epilogue;
 
 /* A column-major matrix as cuBLASLt sees it. Looped batch strides are in elements, like the others. */

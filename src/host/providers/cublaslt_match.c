@@ -9,19 +9,23 @@
 /* Kinds of operands, by the domain dims they vary along. */
 enum { IS_TILE = 1, IS_ALONG_N = 2, IS_ALONG_M = 4, IS_SINGLE = 8 };
 
-/* alpha * scales * acc + beta * residual + gamma * bias + constant, then the activation. Without the accumulator:
- * scales * constant. */
+/* alpha * scales * acc + beta * residual + gamma * bias + constant, then the activation (DGELU: of aux) and the scale in
+ * memory. Without the accumulator: scales * constant; or the derivative of gelu at aux. */
 typedef struct form {
     double complex alpha, beta, gamma, constant;
-    int residual, bias;
+    int residual, bias, aux, result_scale;
     int scales, scale[2];
     mfi_lt_activation activation;
+    bool derivative, absolute;
 } form;
+
+static const form NOTHING = {.residual = -1, .bias = -1, .aux = -1, .result_scale = -1, .scale = {-1, -1}};
 
 typedef struct match {
     const mfi_problem *p;
     bool row_major;
     mfi_bid *bid;
+    int beside, beside_store; /* the instruction that reduces, the operand that takes its value; -1 */
     form value[MFI_MAX_INSTR];
 } match;
 
@@ -59,7 +63,7 @@ static bool load(match *m, const mfi_instr *in, form *out)
 {
     mfi_bid *bid = m->bid;
     int kinds = operand_kinds(m->p, &m->p->chain.operand[in->operand]);
-    *out = (form){.residual = -1, .bias = -1};
+    *out = NOTHING;
     if (kinds & (m->row_major ? IS_ALONG_N : IS_ALONG_M)) {
         out->bias = in->operand;
         out->gamma = 1;
@@ -95,11 +99,18 @@ static bool as_residual(match *m, form *f)
     return true;
 }
 
+/* Not a derivative, nor anything after the scale of the result. */
+static bool is_sum(const form *f)
+{
+    return !f->derivative && !f->absolute && f->result_scale < 0;
+}
+
 static bool add(match *m, const form *x, const form *y, double sign, form *out)
 {
     mfi_bid *bid = m->bid;
     form a = *x, b = *y;
     MF_REFUSE_UNLESS(!a.activation && !b.activation, NO_EPILOGUE, "something is added after the activation");
+    MF_REFUSE_UNLESS(is_sum(&a) && is_sum(&b), NO_EPILOGUE, "something is added to a scaled result or a derivative");
     bool single = (a.scales && a.alpha == 0) || (b.scales && b.alpha == 0), twice = a.alpha != 0 && b.alpha != 0;
     MF_REFUSE_UNLESS(!single, NO_EPILOGUE, "a single value in memory is added");
     MF_REFUSE_UNLESS(!twice || (!a.scales && !b.scales), NO_EPILOGUE, "two products with different scales are added");
@@ -115,6 +126,8 @@ static bool add(match *m, const form *x, const form *y, double sign, form *out)
                   .constant = a.constant + sign * b.constant,
                   .residual = a.residual >= 0 ? a.residual : b.residual,
                   .bias = a.bias >= 0 ? a.bias : b.bias,
+                  .aux = -1,
+                  .result_scale = -1,
                   .scales = a.scales + b.scales};
     memcpy(out->scale, a.scales ? a.scale : b.scale, sizeof out->scale);
     return true;
@@ -122,13 +135,29 @@ static bool add(match *m, const form *x, const form *y, double sign, form *out)
 
 static bool is_constant(const form *f)
 {
-    return f->alpha == 0 && f->residual < 0 && f->bias < 0 && !f->activation;
+    return f->alpha == 0 && f->residual < 0 && f->bias < 0 && !f->activation && is_sum(f);
 }
 
-/* A value in memory can scale the product, before anything is added, or another such value. */
+static bool stores_fp8(const match *m)
+{
+    const mfi_chain *c = &m->p->chain;
+    for (int i = 0; i < c->count; i++)
+        if (c->instr[i].kind == MFI_STORE && mfi_lt_is_fp8(c->operand[c->instr[i].operand].view.dtype))
+            return true;
+    return false;
+}
+
+/* A value in memory can scale the product, before anything is added, or another such value; or an fp8 result. */
 static bool scale(match *m, const form *x, const form *y, form *out)
 {
     mfi_bid *bid = m->bid;
+    bool late = y->activation || y->residual >= 0 || y->bias >= 0 || x->scales + y->scales > 2;
+    if (late && x->scales == 1 && x->constant == 1 && y->alpha != 0 && stores_fp8(m)) {
+        *out = *y;
+        out->result_scale = x->scale[0];
+        return true;
+    }
+    MF_REFUSE_UNLESS(!y->activation, NO_EPILOGUE, "the activation's result is scaled");
     MF_REFUSE_UNLESS(y->residual < 0 && y->bias < 0 && (y->alpha == 0 || y->constant == 0), NO_EPILOGUE,
                      "a sum is multiplied by a value in memory; cuBLASLt scales the product alone");
     MF_REFUSE_UNLESS(x->scales + y->scales <= 2, NO_EPILOGUE, "three scales in memory; cuBLASLt has two");
@@ -140,15 +169,31 @@ static bool scale(match *m, const form *x, const form *y, form *out)
     return true;
 }
 
+/* The sum times gelu's derivative. */
+static bool differentiate(match *m, const form *sum, const form *derivative, form *out)
+{
+    mfi_bid *bid = m->bid;
+    MF_REFUSE_UNLESS(sum->alpha != 0 && sum->bias < 0 && sum->constant == 0 && !sum->activation && is_sum(sum),
+                     NO_EPILOGUE, "gelu's derivative multiplies something other than the product");
+    *out = *sum;
+    out->activation = MFI_LT_DGELU;
+    out->aux = derivative->aux;
+    return true;
+}
+
 static bool multiply(match *m, const form *x, const form *y, form *out)
 {
     mfi_bid *bid = m->bid;
+    if (x->derivative != y->derivative && !is_constant(x->derivative ? y : x))
+        return differentiate(m, x->derivative ? y : x, x->derivative ? x : y, out);
+    MF_REFUSE_UNLESS(is_sum(x) && is_sum(y), NO_EPILOGUE, "a scaled result or a derivative is multiplied");
     const form *scalar = is_constant(y) ? y : x, *other = scalar == y ? x : y;
     MF_REFUSE_UNLESS(is_constant(scalar), NO_EPILOGUE,
                      "two values are multiplied; cuBLASLt multiplies by constants only");
-    MF_REFUSE_UNLESS(!other->activation, NO_EPILOGUE, "the activation's result is scaled");
     if (scalar->scales)
         return scale(m, scalar, other, out);
+    MF_REFUSE_UNLESS(!other->activation || other->activation == MFI_LT_DGELU, NO_EPILOGUE,
+                     "the activation's result is scaled");
     *out = *other;
     out->alpha *= scalar->constant;
     out->beta *= scalar->constant;
@@ -173,9 +218,33 @@ static bool divide(match *m, const form *x, const form *y, form *out)
 static bool activate(match *m, const form *x, mfi_lt_activation activation, form *out)
 {
     mfi_bid *bid = m->bid;
-    MF_REFUSE_UNLESS(!x->activation && x->alpha != 0, NO_EPILOGUE, "an activation of something other than the sum");
+    MF_REFUSE_UNLESS(!x->activation && x->alpha != 0 && is_sum(x), NO_EPILOGUE,
+                     "an activation of something other than the sum");
     *out = *x;
     out->activation = activation;
+    return true;
+}
+
+/* gelu's derivative at the elements of a matrix, as they are stored. */
+static bool derivative(match *m, const form *x, form *out)
+{
+    mfi_bid *bid = m->bid;
+    MF_REFUSE_UNLESS(x->alpha == 0 && x->bias < 0 && x->residual >= 0 && x->beta == 1 && x->constant == 0 &&
+                         !x->scales && is_sum(x),
+                     NO_EPILOGUE, "gelu's derivative of something other than a matrix");
+    *out = NOTHING;
+    out->derivative = true;
+    out->aux = x->residual;
+    return true;
+}
+
+/* The value that is reduced with MAX; it has no other use. */
+static bool absolute(match *m, const form *x, form *out)
+{
+    mfi_bid *bid = m->bid;
+    MF_REFUSE_UNLESS(m->p->chain.phases && x->alpha != 0 && is_sum(x), NO_EPILOGUE, "an absolute value");
+    *out = *x;
+    out->absolute = true;
     return true;
 }
 
@@ -183,8 +252,10 @@ static bool apply(match *m, const mfi_instr *in, form *out)
 {
     mfi_bid *bid = m->bid;
     const form *v = m->value;
-    form product, minus_one = {.constant = -1, .residual = -1, .bias = -1};
+    form product, minus_one = NOTHING;
+    minus_one.constant = -1;
     MF_REFUSE_UNLESS(in->from == in->ctype, NO_EPILOGUE, "the chain changes its compute type");
+    MF_REFUSE_UNLESS(!in->level, NO_EPILOGUE, "something is computed from what is reduced beside the product");
     switch (in->op) {
     case MF_OP_ADD:
         return add(m, &v[in->a], &v[in->b], 1, out);
@@ -198,6 +269,10 @@ static bool apply(match *m, const mfi_instr *in, form *out)
         return multiply(m, &v[in->a], &minus_one, out);
     case MF_OP_DIVIDE:
         return divide(m, &v[in->a], &v[in->b], out);
+    case MF_OP_GELU_GRAD:
+        return derivative(m, &v[in->a], out);
+    case MF_OP_ABSOLUTE:
+        return absolute(m, &v[in->a], out);
     case MF_OP_RELU:
         return activate(m, &v[in->a], MFI_LT_RELU, out);
     case MF_OP_GELU:
@@ -207,15 +282,27 @@ static bool apply(match *m, const mfi_instr *in, form *out)
     }
 }
 
-/* A cast is nothing when it only widens, or rounds to what the next and last instruction stores. */
+static bool only_stored_as(const mfi_chain *chain, int value, mf_dtype dtype)
+{
+    for (int i = value + 1; i < chain->count; i++) {
+        const mfi_instr *in = &chain->instr[i];
+        bool stores = in->kind == MFI_STORE && chain->operand[in->operand].view.dtype == dtype;
+        stores |= in->kind == MFI_REDUCE; /* of more digits then */
+        if ((in->a == value && !stores) || in->b == value || in->c == value)
+            return false;
+    }
+    return true;
+}
+
+/* A cast is nothing when it only widens, or rounds to what stores hold. */
 static bool cast(match *m, int i, form *out)
 {
     mfi_bid *bid = m->bid;
     const mfi_chain *chain = &m->p->chain;
-    const mfi_instr *in = &chain->instr[i], *next = i + 1 < chain->count ? in + 1 : NULL;
+    MF_REFUSE_UNLESS(chain->instr[i].a != m->beside, NO_EPILOGUE, "a cast of what is reduced beside the product");
+    const mfi_instr *in = &chain->instr[i];
     bool wide = in->from == in->ctype && mf_dtype_size((mf_dtype)in->dtype) == mfi_ctype_size((mfi_ctype)in->ctype);
-    bool stored = next && next->kind == MFI_STORE && next->a == i && in->from == in->ctype &&
-                  chain->operand[next->operand].view.dtype == (mf_dtype)in->dtype;
+    bool stored = in->from == in->ctype && only_stored_as(chain, i, (mf_dtype)in->dtype);
     bool narrow = mf_dtype_size((mf_dtype)in->dtype) == 1; /* whether it saturates is checked at the store */
     MF_REFUSE_UNLESS(wide || (stored && (narrow || !in->saturate)), NO_EPILOGUE, "a cast to %s inside the chain",
                      mf_dtype_name((mf_dtype)in->dtype));
@@ -233,6 +320,15 @@ static bool rounds_alike(match *m, const mfi_instr *in)
     return true;
 }
 
+/* One reduction, which is stored as it is. */
+static bool reduce(match *m, int i)
+{
+    mfi_bid *bid = m->bid;
+    MF_REFUSE_UNLESS(m->beside < 0, NO_EPILOGUE, "two reductions beside the product");
+    m->beside = i;
+    return true;
+}
+
 /* `stores`: the instructions, in order. */
 static bool evaluate(match *m, int i, int *stores, int *count)
 {
@@ -241,10 +337,12 @@ static bool evaluate(match *m, int i, int *stores, int *count)
     form *out = &m->value[i];
     switch (in->kind) {
     case MFI_ACC:
-        *out = (form){.alpha = 1, .residual = -1, .bias = -1};
+        *out = NOTHING;
+        out->alpha = 1;
         return true;
     case MFI_CONST:
-        *out = (form){.constant = complex_of(in->re, in->im), .residual = -1, .bias = -1};
+        *out = NOTHING;
+        out->constant = complex_of(in->re, in->im);
         if (in->ctype == MFI_F32 || in->ctype == MFI_C64) /* as every other provider reads it */
             out->constant = complex_of((float)in->re, (float)in->im);
         return true;
@@ -254,12 +352,19 @@ static bool evaluate(match *m, int i, int *stores, int *count)
         return cast(m, i, out);
     case MFI_APPLY:
         return apply(m, in, out);
+    case MFI_REDUCE:
+    case MFI_SUM_K:
+        return reduce(m, i);
     case MFI_STORE:
+        if (in->a == m->beside) {
+            m->beside_store = in->operand;
+            return rounds_alike(m, in);
+        }
         MF_REFUSE_UNLESS(*count < 2, NO_EPILOGUE, "the chain stores more than two results");
         stores[(*count)++] = i;
         return rounds_alike(m, in);
     default:
-        return mfi_refuse(bid, MFI_R_NO_EPILOGUE, "an index or a reduction in the chain");
+        return mfi_refuse(bid, MFI_R_NO_EPILOGUE, "an index in the chain");
     }
 }
 
@@ -270,6 +375,14 @@ static bool coefficient(double complex z, bool single, bool complex_type)
     if (!isfinite(largest) || largest == 0 || (!complex_type && cimag(z) != 0))
         return false;
     return !single || (largest <= FLT_MAX && largest >= FLT_MIN);
+}
+
+static bool same(const form *a, const form *b)
+{
+    return a->alpha == b->alpha && a->beta == b->beta && a->gamma == b->gamma && a->constant == b->constant &&
+           a->residual == b->residual && a->bias == b->bias && a->aux == b->aux && a->result_scale == b->result_scale &&
+           a->scales == b->scales && a->scale[0] == b->scale[0] && a->scale[1] == b->scale[1] &&
+           a->activation == b->activation && a->derivative == b->derivative && a->absolute == b->absolute;
 }
 
 /* Of two stores one has to be the GELU of the other; it comes first afterwards. */
@@ -286,10 +399,43 @@ static bool order_stores(match *m, int *stores)
     const form *before = &m->value[instr[stores[1]].a];
     MF_REFUSE_UNLESS(f.activation == MFI_LT_GELU, NO_EPILOGUE,
                      "the chain stores two results; cuBLASLt keeps a second one for gelu only, the value before it");
-    bool same = f.alpha == before->alpha && f.beta == before->beta && f.gamma == before->gamma &&
-                f.constant == before->constant && f.residual == before->residual && f.bias == before->bias &&
-                f.scales == before->scales && !before->activation;
-    MF_REFUSE_UNLESS(same, NO_EPILOGUE, "the second result is not the value before gelu");
+    f.activation = MFI_LT_NONE;
+    MF_REFUSE_UNLESS(same(&f, before), NO_EPILOGUE, "the second result is not the value before gelu");
+    return true;
+}
+
+/* What the chain reduces is what the library can: *f, the stored value, its derivative's sum or its largest. */
+static bool accept_beside(match *m, form *f, mfi_lt_beside *kind)
+{
+    mfi_bid *bid = m->bid;
+    const mfi_instr *in = &m->p->chain.instr[m->beside];
+    int varies = operand_kinds(m->p, &m->p->chain.operand[m->beside_store]);
+    if (in->kind == MFI_SUM_K) {
+        MF_REFUSE_UNLESS(!f->activation && f->bias < 0, NO_EPILOGUE,
+                         "cuBLASLt sums an operand over k beside a product without a bias and an activation only");
+        *kind = (in->axis == 1) == m->row_major ? MFI_LT_SUM_LEFT : MFI_LT_SUM_RIGHT;
+        return true;
+    }
+    form reduced = m->value[in->a];
+    if (in->reduce == MF_SUM) {
+        MF_REFUSE_UNLESS(f->activation == MFI_LT_DGELU && same(f, &reduced), NO_EPILOGUE,
+                         "cuBLASLt sums a result after gelu's derivative only");
+        MF_REFUSE_UNLESS(varies & (m->row_major ? IS_ALONG_N : IS_ALONG_M), NO_EPILOGUE,
+                         "the result is summed along %s; cuBLASLt sums along %s", m->row_major ? "n" : "m",
+                         m->row_major ? "m" : "n");
+        *kind = MFI_LT_SUM_RESULT;
+        return true;
+    }
+    MF_REFUSE_UNLESS(in->reduce == MF_MAX && reduced.absolute && (varies & IS_SINGLE) && stores_fp8(m), NO_EPILOGUE,
+                     "a reduction that cuBLASLt does not have; of an fp8 result it has the largest absolute value");
+    reduced.absolute = false;
+    if (f->result_scale < 0 && f->scales == reduced.scales + 1) {
+        f->result_scale = f->scale[--f->scales];
+        f->scale[f->scales] = -1;
+    }
+    reduced.result_scale = f->result_scale;
+    MF_REFUSE_UNLESS(same(f, &reduced), NO_EPILOGUE, "the largest absolute value is not that of the result");
+    *kind = MFI_LT_LARGEST;
     return true;
 }
 
@@ -297,7 +443,12 @@ static bool accept(match *m, int store, int aux, mfi_lt_epilogue *out)
 {
     mfi_bid *bid = m->bid;
     const mfi_instr *in = &m->p->chain.instr[store];
-    const form *f = &m->value[in->a];
+    form own = m->value[in->a];
+    const form *f = &own;
+    mfi_lt_beside kind = MFI_LT_NOTHING;
+    MF_REFUSE_UNLESS(!own.derivative && !own.absolute, NO_EPILOGUE, "something other than the product is stored");
+    if (m->beside >= 0 && !accept_beside(m, &own, &kind))
+        return false;
     mfi_ctype acc = m->p->u.matmul.acc;
     bool single = acc == MFI_F32 || acc == MFI_C64, complex_type = acc >= MFI_C64;
     MF_REFUSE_UNLESS(coefficient(f->alpha, single, complex_type), NO_EPILOGUE, "the product is scaled by %g%+gi",
@@ -312,8 +463,11 @@ static bool accept(match *m, int store, int aux, mfi_lt_epilogue *out)
                              .residual = f->residual,
                              .bias = f->bias,
                              .store = in->operand,
-                             .aux = aux < 0 ? -1 : m->p->chain.instr[aux].operand,
-                             .scale = {f->scales > 0 ? f->scale[0] : -1, f->scales > 1 ? f->scale[1] : -1},
+                             .aux = aux < 0 ? f->aux : m->p->chain.instr[aux].operand,
+                             .beside = m->beside_store,
+                             .kind = kind,
+                             .scale = {f->scale[0], f->scale[1]},
+                             .result_scale = f->result_scale,
                              .bias_along_m = !m->row_major,
                              .activation = f->activation};
     return true;
@@ -321,7 +475,7 @@ static bool accept(match *m, int store, int aux, mfi_lt_epilogue *out)
 
 bool mfi_lt_match(mfi_lt_epilogue *out, const mfi_problem *p, bool row_major, mfi_bid *bid)
 {
-    match m = {.p = p, .row_major = row_major, .bid = bid};
+    match m = {.p = p, .row_major = row_major, .bid = bid, .beside = -1, .beside_store = -1};
     int stores[2] = {-1, -1}, count = 0;
     for (int i = 0; i < p->chain.count; i++)
         if (!evaluate(&m, i, stores, &count))
@@ -332,8 +486,13 @@ bool mfi_lt_match(mfi_lt_epilogue *out, const mfi_problem *p, bool row_major, mf
 
 const char *mfi_lt_epilogue_name(const mfi_lt_epilogue *e)
 {
-    static const char *const names[3][2] = {{"DEFAULT", "BIAS"}, {"RELU", "RELU_BIAS"}, {"GELU", "GELU_BIAS"}};
-    if (e->aux >= 0)
+    static const char *const names[4][2] = {
+        {"DEFAULT", "BIAS"}, {"RELU", "RELU_BIAS"}, {"GELU", "GELU_BIAS"}, {"DGELU", "DGELU"}};
+    if (e->kind == MFI_LT_SUM_LEFT || e->kind == MFI_LT_SUM_RIGHT)
+        return e->kind == MFI_LT_SUM_LEFT ? "BGRADA" : "BGRADB";
+    if (e->kind == MFI_LT_SUM_RESULT)
+        return "DGELU_BGRAD";
+    if (e->aux >= 0 && e->activation == MFI_LT_GELU)
         return e->bias >= 0 ? "GELU_AUX_BIAS" : "GELU_AUX";
     return names[e->activation][e->bias >= 0];
 }

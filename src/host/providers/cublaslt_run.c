@@ -35,9 +35,10 @@ typedef struct library {
 typedef struct state {
     mfi_lt_spec spec;
     library *lt;
-    mfi_pass *copies[2];             /* NULL: none */
-    const mfi_view *bias, *scale[2]; /* NULL: none */
-    bool wide_c;                     /* an fp8 result's C is bf16, also where there is none */
+    mfi_pass *copies[2];    /* NULL: none */
+    const mfi_view *vector; /* the bias, or where a sum beside the product goes; NULL: none */
+    const mfi_view *scale[2], *result_scale, *largest; /* NULL: none */
+    bool wide_c;                                       /* an fp8 result's C is bf16, also where there is none */
     cublasComputeType_t compute;
     cudaDataType_t scale_type;
     union {
@@ -149,7 +150,7 @@ static mf_status describe_layout(const library *lt, cublasLtMatrixLayoutOpaque_t
 
 /* Addresses that are part of the operation descriptor; NULL: none. */
 typedef struct addresses {
-    const void *bias, *aux, *scale[2];
+    const void *vector, *aux, *scale[2], *result_scale, *largest;
 } addresses;
 
 static cublasStatus_t set_addresses(const state *s, cublasLtMatmulDescOpaque_t *out, const addresses *at)
@@ -161,12 +162,14 @@ static cublasStatus_t set_addresses(const state *s, cublasLtMatmulDescOpaque_t *
         const void *value;
         bool wanted;
     } settings[] = {
-        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, at->bias},
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->vector, at->vector},
         {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &at->aux, at->aux},
         {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux->ld, at->aux},
         {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &aux->batch_stride, at->aux && s->spec.batch > 1},
         {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &at->scale[0], at->scale[0]},
         {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &at->scale[1], at->scale[1]},
+        {CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, &at->result_scale, at->result_scale},
+        {CUBLASLT_MATMUL_DESC_AMAX_D_POINTER, &at->largest, at->largest},
     };
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
     for (size_t i = 0; i < MFI_COUNT(settings) && !result; i++)
@@ -175,18 +178,28 @@ static cublasStatus_t set_addresses(const state *s, cublasLtMatmulDescOpaque_t *
     return result;
 }
 
-static mf_status describe_operation(const state *s, cublasLtMatmulDescOpaque_t *out, const addresses *at)
+static cublasLtEpilogue_t epilogue_of(const mfi_lt_epilogue *e)
 {
-    static const cublasLtEpilogue_t epilogues[3][2] = {
+    static const cublasLtEpilogue_t plain[4][2] = {
         {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS},
         {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS},
         {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS},
+        {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU},
     };
+    bool biased = e->bias >= 0;
+    if (e->kind == MFI_LT_SUM_LEFT || e->kind == MFI_LT_SUM_RIGHT)
+        return e->kind == MFI_LT_SUM_LEFT ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
+    if (e->kind == MFI_LT_SUM_RESULT)
+        return CUBLASLT_EPILOGUE_DGELU_BGRAD;
+    if (e->aux >= 0 && e->activation == MFI_LT_GELU)
+        return biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    return plain[e->activation][biased];
+}
+
+static mf_status describe_operation(const state *s, cublasLtMatmulDescOpaque_t *out, const addresses *at)
+{
     const library *lt = s->lt;
-    bool biased = s->spec.epilogue.bias >= 0;
-    cublasLtEpilogue_t epilogue = epilogues[s->spec.epilogue.activation][biased];
-    if (s->spec.aux.view)
-        epilogue = biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    cublasLtEpilogue_t epilogue = epilogue_of(&s->spec.epilogue);
     cublasOperation_t ta = s->spec.left.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t tb = s->spec.right.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t result = lt->cublasLtMatmulDescInit_internal(out, sizeof *out, s->compute, s->scale_type);
@@ -218,8 +231,12 @@ static mf_status describe(state *s)
     /* The heuristic reads alignments off these addresses: this one is aligned as the query demands, not better. */
     static const _Alignas(32) char somewhere[32];
     addresses at = {0};
-    if (p->epilogue.bias >= 0)
-        at.bias = somewhere + 16;
+    if (s->vector)
+        at.vector = somewhere + 16;
+    if (s->result_scale)
+        at.result_scale = somewhere + 16;
+    if (s->largest)
+        at.largest = somewhere + 16;
     if (p->aux.view)
         at.aux = somewhere + 16;
     for (int i = 0; i < 2; i++)
@@ -360,9 +377,13 @@ mf_status mfi_lt_prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
     mf_status status = MF_OK;
     if (!mfi_lt_describe(&s->spec, p, c, bid))
         status = mfi_fail(MF_E_UNSUPPORTED, "cuBLASLt: %s", bid->detail);
-    s->bias = operand_view(p, s->spec.epilogue.bias);
+    const mfi_lt_epilogue *e = &s->spec.epilogue;
+    bool largest = e->kind == MFI_LT_LARGEST;
+    s->vector = operand_view(p, e->bias >= 0 || largest ? e->bias : e->beside);
+    s->largest = operand_view(p, largest ? e->beside : -1);
+    s->result_scale = operand_view(p, e->result_scale);
     for (int i = 0; i < 2; i++)
-        s->scale[i] = operand_view(p, s->spec.epilogue.scale[i]);
+        s->scale[i] = operand_view(p, e->scale[i]);
     s->wide_c = s->spec.d.view && mfi_lt_is_fp8(s->spec.d.view->dtype);
     set_scalars(s, p->u.matmul.acc);
     for (int i = 0; i < 2 && status == MF_OK; i++)
@@ -434,10 +455,13 @@ mf_status mfi_lt_run(void *state_, const mfi_run *run)
     cublasLtMatmulDescOpaque_t own, *desc = (cublasLtMatmulDescOpaque_t *)&s->desc;
     void *workspace = (char *)run->workspace + p->packed_bytes;
     MF_TRY(run_copies(s, run));
-    const addresses at = {vector_address(s->bias, run),
+    const addresses at = {vector_address(s->vector, run),
                           p->aux.view ? address(&p->aux, run, 0) : NULL,
-                          {vector_address(s->scale[0], run), vector_address(s->scale[1], run)}};
-    if (at.bias || at.aux || at.scale[0]) { /* runs at the same time have a descriptor each, on their stacks */
+                          {vector_address(s->scale[0], run), vector_address(s->scale[1], run)},
+                          vector_address(s->result_scale, run),
+                          vector_address(s->largest, run)};
+    if (at.vector || at.aux || at.scale[0] || at.result_scale ||
+        at.largest) { /* runs at the same time have a descriptor each, on their stacks */
         MF_TRY(describe_operation(s, &own, &at));
         desc = &own;
     }
