@@ -37,6 +37,9 @@ CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent 
     X(cuEventRecord)                                                                                                   \
     X(cuEventQuery)                                                                                                    \
     X(cuEventElapsedTime)                                                                                              \
+    X(cuStreamCreate)                                                                                                  \
+    X(cuStreamDestroy)                                                                                                 \
+    X(cuStreamWaitEvent)                                                                                               \
     X(cuStreamIsCapturing)                                                                                             \
     X(cuModuleLoadData)                                                                                                \
     X(cuModuleUnload)                                                                                                  \
@@ -323,6 +326,30 @@ mf_status mfi_cuda_tensor_map(uint64_t out[16], const mfi_tensor_map *m)
     if (mfi_library_load(MFI_LIB_CUDA)->number <= 13010 && m->outer * m->ld * (int64_t)size < 131072)
         out[1] &= ~(1ull << 21);
     return MF_OK;
+}
+
+/* ---- streams ---- */
+
+mf_status mfi_cuda_stream_new(void **out)
+{
+    CUstream stream = NULL;
+    *out = NULL;
+    MF_TRY(usable());
+    MF_TRY(check(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
+    *out = stream;
+    return MF_OK;
+}
+
+void mfi_cuda_stream_free(void *stream)
+{
+    if (stream && ready && !mfi_cuda_forked())
+        cu.cuStreamDestroy(stream);
+}
+
+mf_status mfi_cuda_stream_wait(void *stream, void *event)
+{
+    MF_TRY(usable());
+    return check(cu.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
 }
 
 /* ---- events ---- */

@@ -27,6 +27,9 @@ typedef struct mfi_tensor_map {
 } mfi_tensor_map;
 mf_status mfi_cuda_tensor_map(uint64_t out[16], const mfi_tensor_map *map);
 mf_status mfi_cuda_name(char *out, size_t bytes, int device);
+mf_status mfi_cuda_stream_new(void **out);
+void mfi_cuda_stream_free(void *stream);
+mf_status mfi_cuda_stream_wait(void *stream, void *event); /* what follows on the stream waits for the event */
 mf_status mfi_cuda_event_new(void **out);
 void mfi_cuda_event_free(void *event);
 mf_status mfi_cuda_event_record(void *event, void *stream);

@@ -156,7 +156,7 @@ int mfi_pass_apply(mfi_problem *p, mf_op op, mfi_ctype ctype, int a, int b, int 
     in.kind = MFI_APPLY;
     in.op = (int16_t)op;
     in.from = (uint8_t)ctype;
-    in.ctype = (uint8_t)(is_comparison(op) || op == MF_OP_ISNAN ? MFI_I32 : ctype);
+    in.ctype = (uint8_t)(is_comparison(op) || op == MF_OP_ISNAN || op == MF_OP_ISFINITE ? MFI_I32 : ctype);
     if (op == MF_OP_REAL || op == MF_OP_IMAG || op == MF_OP_ABSOLUTE)
         in.ctype = (uint8_t)(ctype == MFI_C64 ? MFI_F32 : ctype == MFI_C128 ? MFI_F64 : ctype);
     in.a = (int16_t)a;

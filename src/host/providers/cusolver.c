@@ -1,7 +1,9 @@
-/* SOLVE on CUDA: factorisations through cuSOLVER, triangular solves and batched LU through cuBLAS. What is taken, and
+/* SOLVE and FACTOR on CUDA: factorisations through cuSOLVER, triangular solves and batched LU through cuBLAS. What is taken, and
  * the layout of workspace; cusolver_pass.c builds the copies and checks around the calls, cusolver_run.c makes the
  * calls. */
 #include "cusolver.h"
+
+#include "cusolver_factor.h"
 
 #include <stdio.h>
 
@@ -78,6 +80,8 @@ static int launches(const mfi_cusolver_spec *s)
 static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     mfi_cusolver_spec s;
+    if (p->anchor == MFI_FACTOR)
+        return mfi_cufactor_query(p, c, bid);
     MF_REFUSE_UNLESS(p->anchor == MFI_SOLVE, NOT_ANCHOR, "it solves");
     MF_REFUSE_UNLESS(c->cuda, WRONG_TARGET, "the target is %s", c->arch);
 #ifndef MFI_WITH_CUDA
@@ -100,5 +104,34 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     return true;
 }
 
-const mfi_provider mfi_provider_cusolver = {
-    "cusolver", query, mfi_cusolver_prepare, mfi_cusolver_run, mfi_cusolver_destroy, mfi_cusolver_kernel, NULL, NULL};
+/* The anchor comes first in the states of both kinds of step. */
+static bool is_factor(const void *state)
+{
+    return state && *(const mfi_anchor *)state == MFI_FACTOR;
+}
+
+static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
+{
+    return p->anchor == MFI_FACTOR ? mfi_cufactor_prepare(state, p, c, context, bid)
+                                   : mfi_cusolver_prepare(state, p, c, context, bid);
+}
+
+static mf_status run(void *state, const mfi_run *r)
+{
+    return is_factor(state) ? mfi_cufactor_run(state, r) : mfi_cusolver_run(state, r);
+}
+
+static void destroy(void *state)
+{
+    if (is_factor(state))
+        mfi_cufactor_destroy(state);
+    else
+        mfi_cusolver_destroy(state);
+}
+
+static mf_status kernel(void *state, int index, mf_kernel_info *out)
+{
+    return is_factor(state) ? mfi_cufactor_kernel(state, index, out) : mfi_cusolver_kernel(state, index, out);
+}
+
+const mfi_provider mfi_provider_cusolver = {"cusolver", query, prepare, run, destroy, kernel, NULL, NULL};

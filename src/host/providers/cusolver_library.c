@@ -63,9 +63,29 @@ static mf_status load(mfi_solver_library *lib)
     LOAD_TYPED(getrf_batched, MFI_LIB_CUBLAS, "cublas%cgetrfBatched")
     LOAD_TYPED(getrs_batched, MFI_LIB_CUBLAS, "cublas%cgetrsBatched")
     LOAD_TYPED(potrf_batched, MFI_LIB_CUSOLVER, "cusolverDn%cpotrfBatched")
+    LOAD_TYPED(getri_batched, MFI_LIB_CUBLAS, "cublas%cgetriBatched")
+    LOAD_TYPED(gesvdj, MFI_LIB_CUSOLVER, "cusolverDn%cgesvdjBatched")
+    LOAD_TYPED(gesvdj_size, MFI_LIB_CUSOLVER, "cusolverDn%cgesvdjBatched_bufferSize")
+    /* the complex ones have another name */
+    LOAD_TYPED(orgqr, MFI_LIB_CUSOLVER, "cusolverDn%corgqr")
+    typed(found, MFI_LIB_CUSOLVER, "cusolverDn%cungqr");
+    memcpy(&lib->orgqr[2], &found[2], 2 * sizeof *found);
+    LOAD_TYPED(orgqr_size, MFI_LIB_CUSOLVER, "cusolverDn%corgqr_bufferSize")
+    typed(found, MFI_LIB_CUSOLVER, "cusolverDn%cungqr_bufferSize");
+    memcpy(&lib->orgqr_size[2], &found[2], 2 * sizeof *found);
 #undef LOAD_TYPED
+#define LOAD_LATER(member, name)                                                                                       \
+    found[0] = mfi_library_symbol(MFI_LIB_CUSOLVER, name);                                                             \
+    memcpy(&lib->member, found, sizeof *found);
+    LOAD_LATER(syev_batched, "cusolverDnXsyevBatched")
+    LOAD_LATER(syev_batched_size, "cusolverDnXsyevBatched_bufferSize")
+    LOAD_LATER(geev, "cusolverDnXgeev")
+    LOAD_LATER(geev_size, "cusolverDnXgeev_bufferSize")
+#undef LOAD_LATER
     MF_REQUIRE(!missing && lib->trsm[0] && lib->trsm_batched[0] && lib->getrf_batched[0] && lib->getrs_batched[0] &&
-                   (!lib->solver || lib->potrf_batched[0]),
+                   lib->getri_batched[0] &&
+                   (!lib->solver || (lib->potrf_batched[0] && lib->orgqr[2] && lib->orgqr_size[2] && lib->gesvdj[0] &&
+                                     lib->gesvdj_size[0])),
                MF_E_MISSING, "cuBLAS or cuSOLVER has no %s", missing ? missing : "batched routine");
     return MF_OK;
 }
@@ -90,6 +110,12 @@ static void drop_library(void *object)
         lib->handles = h->next;
         free_handles(lib, h);
     }
+    for (int i = 0; i < MFI_SOLVER_LANES; i++) {
+        mfi_cuda_event_free(lib->lane[i].done);
+        mfi_cuda_stream_free(lib->lane[i].stream);
+    }
+    mfi_cuda_event_free(lib->fork);
+    pthread_mutex_destroy(&lib->lanes_lock);
     pthread_mutex_destroy(&lib->lock);
     mf_free(lib);
 }
@@ -100,6 +126,7 @@ static mf_status make_library(void **out, mf_context *context)
     if (!lib)
         return MFI_NO_MEMORY(sizeof *lib);
     pthread_mutex_init(&lib->lock, NULL);
+    pthread_mutex_init(&lib->lanes_lock, NULL);
     mf_status status = load(lib);
     if (status == MF_OK)
         status = mfi_context_make_current(context);
@@ -176,6 +203,20 @@ mf_status mfi_solver_handles_get(mfi_solver_handles **out, mfi_solver_library *l
     *out = h;
     pthread_mutex_unlock(&lib->lock);
     return status;
+}
+
+mf_status mfi_solver_lanes_open(mfi_solver_library *lib)
+{
+    if (lib->fork)
+        return MF_OK;
+    for (int i = 0; i < MFI_SOLVER_LANES; i++) {
+        mfi_solver_lane *lane = &lib->lane[i];
+        if (!lane->stream)
+            MF_TRY(mfi_cuda_stream_new(&lane->stream));
+        if (!lane->done)
+            MF_TRY(mfi_cuda_event_new(&lane->done));
+    }
+    return mfi_cuda_event_new(&lib->fork);
 }
 
 mf_status mfi_solver_library_get(mfi_solver_library **out, mf_context *context)

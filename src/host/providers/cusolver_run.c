@@ -7,6 +7,7 @@
 #include "fusion.h"
 
 typedef struct state {
+    mfi_anchor anchor; /* first, as in the state of a FACTOR step: by it the provider tells them apart */
     mfi_cusolver_spec spec;
     mfi_solver_library *lib;
     mf_context *context;
@@ -93,6 +94,7 @@ mf_status mfi_cusolver_prepare(void **out, const mfi_problem *p, const mfi_caps 
     *out = NULL;
     if (!s)
         return MFI_NO_MEMORY(sizeof *s);
+    s->anchor = MFI_SOLVE;
     s->context = context;
     s->type = (int)p->u.solve.ctype - (int)MFI_F32;
     s->cuda_type = types[s->type];
