@@ -21,7 +21,7 @@ ROUNDS = 15
 def random_array(spec: Spec, rng: np.random.Generator, definite: bool) -> np.ndarray[Any, Any]:
     """Normal numbers; integers from 0 to 7; for solvers symmetric matrices with a large diagonal."""
     dtype = _interop.numpy_dtype(mf._core.dtype(spec.dtype)[1])
-    if spec.dtype in ("bool", "i32", "i64"):
+    if spec.dtype in ("bool", "i8", "i32", "i64"):
         return rng.integers(0, 2 if spec.dtype == "bool" else 8, spec.shape).astype(dtype)
     wide = "f64" if spec.dtype in ("f64", "c128") else "f32"
     x: np.ndarray[Any, Any] = rng.standard_normal(spec.shape, dtype=np.float64 if wide == "f64" else np.float32)

@@ -12,8 +12,8 @@ from mathfuse import _core
 from mathfuse.errors import DeviceError, DtypeError, InvalidError
 
 # Integers that mathfuse has no type for, and the type whose values include theirs (u64: up to 2**63 - 1).
-_WIDER = {"int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
-_SUPPORTED = "bool, int32, int64, float16, bfloat16, float32, float64, complex64, complex128, float8_e4m3fn, float8_e5m2"
+_WIDER = {"uint8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
+_SUPPORTED = "bool, int8, int32, int64, float16, bfloat16, float32, float64, complex64, complex128, float8_e4m3fn, float8_e5m2"
 
 
 @cache

@@ -141,16 +141,19 @@ def scaled_matmul(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """activation((a * scale_a) @ (b * scale_b) + bias) * scale_result, for fp8 operands and any others.
+    """activation((a * scale_a) @ (b * scale_b) + bias) * scale_result, for fp8 and int8 operands and any others.
 
-    The sum is taken over a and b as they are and scaled in f32. scale_a is one number or one for each row of a, scale_b one or
-    one for each column of b. fp8 results saturate. `out_dtype` is bfloat16 for fp8 operands unless given.
+    The sum is taken over a and b as they are, for int8 exactly in int32, and scaled in f32. scale_a is one number or one for
+    each row of a, scale_b one or one for each column of b. fp8 results saturate; int8 results are rounded to nearest and
+    saturate. `out_dtype` is bfloat16 for fp8 operands, float32 for int8 ones, unless given.
     """
     x, y = as_traced(a), as_traced(b)
     if x.ndim < 2 or y.ndim < 2:
         raise ShapeError(f"scaled_matmul takes matrices or batches of them, not shapes {x.shape} and {y.shape}")
     narrow = x._dtype in ("e4m3", "e5m2") or y._dtype in ("e4m3", "e5m2")
     z = matmul(x, y)
+    if z._dtype == "i32":
+        z = cast(z, "f32")
     plain = z._dtype
     if scale_a is not None:
         z = _scale(z, scale_a, x, "scale_a", True)
@@ -162,7 +165,9 @@ def scaled_matmul(
     if out_dtype is None:
         return cast(z, "bf16" if narrow else plain)
     name = _interop.dtype_name(out_dtype)
-    return cast(z, name, name in ("e4m3", "e5m2"))
+    if name == "i8":
+        z = apply("rint", z)
+    return cast(z, name, name in ("e4m3", "e5m2", "i8"))
 
 
 def _offsets(offsets: Any, count: int, rows: int) -> list[int]:

@@ -64,7 +64,7 @@ def _float_power(x: Any, y: Any) -> Traced:
 
 def _signbit(x: Any) -> Traced:
     x = as_traced(x)
-    return apply("less", x if x._dtype in ("i32", "i64", "bool") else apply("copysign", 1.0, x), 0)
+    return apply("less", x if x._dtype in ("i8", "i32", "i64", "bool") else apply("copysign", 1.0, x), 0)
 
 
 def _as_float(name: str) -> Callable[[Any], Traced]:
@@ -72,7 +72,7 @@ def _as_float(name: str) -> Callable[[Any], Traced]:
 
     def traced(x: Any) -> Traced:
         x = as_traced(x)
-        return apply(name, cast(x, "f64") if x._dtype in ("i32", "i64") else x)
+        return apply(name, cast(x, "f64") if x._dtype in ("i8", "i32", "i64") else x)
 
     return traced
 
@@ -280,7 +280,7 @@ _LARGEST = {"f16": 65504.0, "f32": 3.4028234663852886e38, "f64": 1.7976931348623
 
 def _nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     value = as_traced(x)
-    if value._dtype in ("i32", "i64", "bool"):
+    if value._dtype in ("i8", "i32", "i64", "bool"):
         return value
     if value._dtype not in _LARGEST and (posinf is None or neginf is None):
         raise _refuse("nan_to_num", f" for {value._dtype} without posinf= and neginf=, or for complex values")
@@ -297,7 +297,7 @@ def _without_nan(op: str, instead: float) -> Callable[..., Any]:
     def traced(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **kwargs: Any) -> Any:
         _plain({"out": out, **kwargs}, f"nan{op}")
         x = as_traced(a)
-        if x._dtype not in ("i32", "i64", "bool"):
+        if x._dtype not in ("i8", "i32", "i64", "bool"):
             x = apply("where", apply("isnan", x), instead, x)
         return reduce(op, x, axis, keepdims is True, dtype)
 
@@ -308,7 +308,7 @@ def _nan_extreme(op: str) -> Callable[..., Any]:
     def traced(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, **kwargs: Any) -> Any:
         _plain({"out": out, **kwargs}, f"nan{op}")
         x = as_traced(a)
-        if x._dtype in ("i32", "i64", "bool"):
+        if x._dtype in ("i8", "i32", "i64", "bool"):
             return reduce(op, x, axis, keepdims is True)
         missing = apply("isnan", x)
         found = reduce(op, apply("where", missing, float("-inf" if op == "max" else "inf"), x), axis, keepdims is True)
@@ -320,7 +320,7 @@ def _nan_extreme(op: str) -> Callable[..., Any]:
 def _nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **kwargs: Any) -> Any:
     _plain({"out": out, **kwargs}, "nanmean")
     x = as_traced(a) if dtype is None else cast(as_traced(a), _interop.dtype_name(dtype))
-    if x._dtype in ("i32", "i64", "bool"):
+    if x._dtype in ("i8", "i32", "i64", "bool"):
         return reduce("mean", x, axis, keepdims is True)
     missing = apply("isnan", x)
     total = reduce("sum", cast(apply("where", missing, 0.0, x), {"f16": "f32"}.get(x._dtype, x._dtype)), axis, keepdims is True)
@@ -342,7 +342,7 @@ def _angle(z: Any, deg: bool = False) -> Any:
 
 def _sinc(x: Any) -> Any:
     value = as_traced(x)
-    if value._dtype in ("i32", "i64", "bool"):
+    if value._dtype in ("i8", "i32", "i64", "bool"):
         value = cast(value, "f64")
     zero = apply("equal", value, 0)
     y = apply("multiply", apply("where", zero, 1.0, value), 3.141592653589793)

@@ -20,7 +20,7 @@ POINTEES = {
     "long long": ("int64",), "int64_t": ("int64",), "mf::f16": ("float16",), "mf::bf16": ("bfloat16",),
     "__half": ("float16",), "__nv_bfloat16": ("bfloat16",), "mf::cplx<float>": ("complex64",), "float2": ("complex64",),
     "mf::c64": ("complex64",), "mf::cplx<double>": ("complex128",), "mf::c128": ("complex128",), "double2": ("complex128",),
-    "mf::f32": ("float32",), "mf::f64": ("float64",), "mf::i32": ("int32",), "mf::i64": ("int64",),
+    "mf::f32": ("float32",), "mf::f64": ("float64",), "mf::i8": ("int8",), "mf::i32": ("int32",), "mf::i64": ("int64",),
 }  # fmt: skip
 _QUALIFIERS = r"\b(const|volatile|__restrict__|__restrict|restrict|__grid_constant__|struct)\b|\*|&"
 

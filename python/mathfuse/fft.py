@@ -18,7 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 _SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
-_COMPLEX = {"f64": "c128", "i32": "c128", "i64": "c128", "bool": "c128", "c64": "c64", "c128": "c128"}
+_COMPLEX = {"f64": "c128", "i8": "c128", "i32": "c128", "i64": "c128", "bool": "c128", "c64": "c64", "c128": "c128"}
 
 
 def _norm(norm: Any) -> str:

@@ -20,7 +20,7 @@ __all__ = [
     "lu_solve", "matrix_power", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
 ]  # fmt: skip
 
-_COMPUTE = {"f32": "f32", "f64": "f64", "c64": "c64", "c128": "c128", "i32": "f64", "i64": "f64", "bool": "f64"}
+_COMPUTE = {"f32": "f32", "f64": "f64", "c64": "c64", "c128": "c128", "i8": "f64", "i32": "f64", "i64": "f64", "bool": "f64"}
 _WHY = {
     "cholesky": "leading minor {0} is not positive definite",
     "solve": "pivot {0} is exactly zero: the matrix is singular",

@@ -155,7 +155,7 @@ int mfpy_struct_dtype(mfpy_state *state, PyObject *object, const mfpy_array_stru
     case 'b':
         return MF_BOOL;
     case 'i':
-        return s->itemsize == 4 ? MF_I32 : s->itemsize == 8 ? MF_I64 : -2;
+        return s->itemsize == 4 ? MF_I32 : s->itemsize == 8 ? MF_I64 : s->itemsize == 1 ? MF_I8 : -2;
     case 'f':
         if (s->itemsize >= 2)
             return s->itemsize == 2 ? MF_F16 : s->itemsize == 4 ? MF_F32 : s->itemsize == 8 ? MF_F64 : -2;

@@ -63,7 +63,7 @@ int mfpy_truth(PyObject *object, PyObject *name, bool call)
 static int resolve_torch(mfpy_state *state, mfpy_array *array)
 {
     mf_dtype d = array->tensor.dtype;
-    if (array->type.library != MFPY_TORCH || d == MF_BOOL || d == MF_I32 || d == MF_I64)
+    if (array->type.library != MFPY_TORCH || d == MF_BOOL || d == MF_I8 || d == MF_I32 || d == MF_I64)
         return 0;
     bool complex = d == MF_C64 || d == MF_C128;
     int special = mfpy_truth(array->object, state->names[MFPY_S_REQUIRES_GRAD], false);
@@ -159,7 +159,7 @@ static int typestr_dtype(const char *text)
     static const struct {
         const char *name;
         mf_dtype dtype;
-    } known[] = {{"b1", MF_BOOL}, {"i4", MF_I32}, {"i8", MF_I64}, {"f2", MF_F16},
+    } known[] = {{"b1", MF_BOOL}, {"i1", MF_I8},  {"i4", MF_I32}, {"i8", MF_I64},  {"f2", MF_F16},
                  {"f4", MF_F32},  {"f8", MF_F64}, {"c8", MF_C64}, {"c16", MF_C128}};
     for (size_t i = 0; text && (text[0] == '<' || text[0] == '|') && i < sizeof known / sizeof *known; i++)
         if (!strcmp(text + 1, known[i].name))

@@ -209,6 +209,14 @@ M_INLINE int64_t integer_64(double x)
 #define I64_OF_c64(x) integer_64((double)crealf(x))
 #define I64_OF_c128(x) integer_64(creal(x))
 
+#define CLAMP_8(x) ((x) < -128 ? -128 : (x) > 127 ? 127 : (x))
+#define I8_OF_i32(x, saturate) ((saturate) ? CLAMP_8(x) : (int8_t)(uint8_t)(x))
+#define I8_OF_i64(x, saturate) I8_OF_i32(x, saturate)
+#define I8_OF_f32(x, saturate) CLAMP_8(I32_OF_f32(x))
+#define I8_OF_f64(x, saturate) CLAMP_8(I32_OF_f64(x))
+#define I8_OF_c64(x, saturate) CLAMP_8(I32_OF_c64(x))
+#define I8_OF_c128(x, saturate) CLAMP_8(I32_OF_c128(x))
+
 /* i64 to f32, rounding to odd: what does not fit in 40 bits is folded into a last bit that no small float can see. */
 M_INLINE float odd_of_integer(int64_t x)
 {
@@ -244,7 +252,9 @@ M_INLINE float odd_of_integer(int64_t x)
     CONVERT(from##_to_e4m3_0, S, uint8_t, mfi_inline_f32_to_e4m3(ODD_OF_##from(x), false))                             \
     CONVERT(from##_to_e4m3_1, S, uint8_t, mfi_inline_f32_to_e4m3(ODD_OF_##from(x), true))                              \
     CONVERT(from##_to_e5m2_0, S, uint8_t, mfi_inline_f32_to_e5m2(ODD_OF_##from(x), false))                             \
-    CONVERT(from##_to_e5m2_1, S, uint8_t, mfi_inline_f32_to_e5m2(ODD_OF_##from(x), true))
+    CONVERT(from##_to_e5m2_1, S, uint8_t, mfi_inline_f32_to_e5m2(ODD_OF_##from(x), true))                              \
+    CONVERT(from##_to_i8_0, S, int8_t, (int8_t)I8_OF_##from(x, false))                                                 \
+    CONVERT(from##_to_i8_1, S, int8_t, (int8_t)I8_OF_##from(x, true))
 STORES(int32_t, i32)
 STORES(int64_t, i64)
 STORES(float, f32)
@@ -256,6 +266,7 @@ CONVERT(load_f16, uint16_t, float, mfi_inline_f16_to_f32(x))
 CONVERT(load_bf16, uint16_t, float, mfi_inline_bf16_to_f32(x))
 CONVERT(load_e4m3, uint8_t, float, mfi_inline_e4m3_to_f32(x))
 CONVERT(load_e5m2, uint8_t, float, mfi_inline_e5m2_to_f32(x))
+CONVERT(load_i8, int8_t, int32_t, x)
 
 #define STORE_ROW(from)                                                                                                \
     {                                                                                                                  \
@@ -264,7 +275,7 @@ CONVERT(load_e5m2, uint8_t, float, mfi_inline_e5m2_to_f32(x))
         [MF_BF16] = {from##_to_bf16_0, from##_to_bf16_1}, [MF_F32] = {from##_to_f32, from##_to_f32},                   \
         [MF_F64] = {from##_to_f64, from##_to_f64}, [MF_C64] = {from##_to_c64, from##_to_c64},                          \
         [MF_C128] = {from##_to_c128, from##_to_c128}, [MF_E4M3] = {from##_to_e4m3_0, from##_to_e4m3_1},                \
-        [MF_E5M2] = {from##_to_e5m2_0, from##_to_e5m2_1},                                                              \
+        [MF_E5M2] = {from##_to_e5m2_0, from##_to_e5m2_1}, [MF_I8] = {from##_to_i8_0, from##_to_i8_1},                  \
     }
 
 #include "cpu_loops_reduce.h"
@@ -338,7 +349,7 @@ const mfi_loops CAT(mfi_loops_, MFI_ISA) = {
                 },
         },
     .load = {load_bool, i32_to_i32, i64_to_i64, load_f16, load_bf16, f32_to_f32, f64_to_f64, c64_to_c64, c128_to_c128,
-             load_e4m3, load_e5m2},
+             load_e4m3, load_e5m2, load_i8},
     .store = {STORE_ROW(i32), STORE_ROW(i64), STORE_ROW(f32), STORE_ROW(f64), STORE_ROW(c64), STORE_ROW(c128)},
     .fold = {REDUCE_ROWS(fold)},
     .column = {REDUCE_ROWS(column)},

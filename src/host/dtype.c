@@ -131,6 +131,8 @@ static mf_dtype promote_integer_float(mf_dtype i, mf_dtype f)
 
 mf_dtype mf_dtype_promote(mf_dtype a, mf_dtype b)
 {
+    a = a == MF_I8 ? MF_I32 : a;
+    b = b == MF_I8 ? MF_I32 : b;
     if (a == b && rows[a].kind != MFI_KIND_S)
         return a;
     if (mfi_is_integer(a) && mfi_is_integer(b))

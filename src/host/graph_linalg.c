@@ -41,9 +41,10 @@ mf_node mf_graph_matmul_ex(mf_graph *g, mf_node a, mf_node b, mf_compute compute
     bool row = x->ndim == 1, column = y->ndim == 1;
     mf_dtype dtype = mf_dtype_promote(x->dtype, y->dtype);
     bool fp8 = mfi_dtype_kind(x->dtype) == MFI_KIND_S && mfi_dtype_kind(y->dtype) == MFI_KIND_S;
-    if (!fp8 && x->dtype != dtype)
+    bool narrow = fp8 || (x->dtype == MF_I8 && y->dtype == MF_I8); /* read as it is */
+    if (!narrow && x->dtype != dtype)
         return mf_graph_matmul_ex(g, mf_graph_cast(g, a, dtype, 0), b, compute);
-    if (!fp8 && y->dtype != dtype)
+    if (!narrow && y->dtype != dtype)
         return mf_graph_matmul_ex(g, a, mf_graph_cast(g, b, dtype, 0), compute);
     a = row ? as_matrix(g, a, x, true) : a;
     b = column ? as_matrix(g, b, &g->node[b.id], false) : b;

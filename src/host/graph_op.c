@@ -73,6 +73,8 @@ static mf_dtype promote_all(const mfi_node *const *x, int first, int count)
         return number;
     if (mfi_dtype_kind(dtype) == MFI_KIND_S)
         dtype = MF_F32;
+    if (dtype == MF_I8)
+        dtype = MF_I32;
     return number == MF_BOOL ? dtype : promote_weak(dtype, number);
 }
 

@@ -40,6 +40,9 @@ static void store(mf_dtype dtype, char *at, double value)
     case MF_I32:
         memcpy(at, &(int32_t){(int32_t)value}, 4);
         break;
+    case MF_I8:
+        *(int8_t *)at = (int8_t)value;
+        break;
     case MF_F32:
     case MF_C64:
         memcpy(at, &(float){(float)value}, 4);
@@ -73,6 +76,8 @@ static double load_real(mf_dtype dtype, const char *at)
         return memcpy(&i64, at, 8), (double)i64;
     case MF_I32:
         return memcpy(&i32, at, 4), (double)i32;
+    case MF_I8:
+        return (double)*(const int8_t *)at;
     case MF_F32:
     case MF_C64:
         return memcpy(&f, at, 4), (double)f;

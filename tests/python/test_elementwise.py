@@ -13,6 +13,12 @@ def erf(x):
     return np.vectorize(math.erf, otypes=[float])(x)
 
 
+def gelu_grad(x):
+    x = np.clip(x, -30, 30)
+    t = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))
+    return (1 + t) / 2 + x / 2 * (1 - t * t) * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x**2)
+
+
 SPECIAL = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "fma": lambda x, y, z: x * y + z,
@@ -21,6 +27,7 @@ SPECIAL = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "silu": lambda x: x / (1 + np.exp(-x)),
     "gelu": lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "gelu_grad": gelu_grad,
     "gelu_erf": lambda x: x / 2 * (1 + erf(x / np.sqrt(2))),
     "softplus": lambda x: np.logaddexp(x, 0),
 }
@@ -178,8 +185,33 @@ def test_cast_names():
     assert mf.cast(x, float).dtype == np.float64
     assert mf.cast(x, int).dtype == np.int64
     assert mf.cast(x, bool).dtype == bool
-    with pytest.raises(TypeError, match="int8"):
-        mf.cast(x, "int8")
+    assert mf.cast(x, "int8").dtype == np.int8
+    with pytest.raises(TypeError, match="int16"):
+        mf.cast(x, "int16x")
+
+
+@pytest.mark.parametrize("given", [np.int32, np.int64, np.float32, np.float64])
+@pytest.mark.parametrize("saturate", [False, True])
+def test_cast_to_int8(given, saturate):
+    x = np.array([0, 1, -1, 127, 128, -128, -129, 255, 256, 1000, -70000], given)
+    whole = np.issubdtype(given, np.integer)
+    want = x.astype(np.int8) if whole and not saturate else np.clip(x, -128, 127).astype(np.int8)
+    np.testing.assert_array_equal(mf.cast(x, "int8", saturate=saturate), want)
+    if not whole:
+        np.testing.assert_array_equal(mf.cast(np.array([1.9, -1.9, np.nan, np.inf], given), "int8"), [1, -1, 0, 127])
+
+
+def test_int8_is_storage(rng):
+    x, y = (rng.integers(-128, 128, (7, 9)).astype(np.int8) for _ in range(2))
+    np.testing.assert_array_equal(mf.add(x, y), x.astype(np.int32) + y)
+    np.testing.assert_array_equal(mf.multiply(x, 3), x.astype(np.int32) * 3)
+    assert mf.add(x, np.int64(1)).dtype == np.int64
+    assert mf.sum(x).dtype == np.int64 and mf.sum(x) == x.sum(dtype=np.int64)
+    assert mf.max(x).dtype == np.int8 and mf.max(x) == x.max()
+    turned = mf.fuse(lambda x: x.T.reshape(-1))(x)
+    assert turned.dtype == np.int8
+    np.testing.assert_array_equal(turned, x.T.reshape(-1))
+    assert mf.exp(x).dtype == np.float64
 
 
 def test_fp8_is_storage():

@@ -89,6 +89,24 @@ def test_scaled_matmul(dtypes, scales, rng):
     assert_close(got, ACTIVATIONS["gelu"]((wide(a) @ wide(b)) * rows * columns + wide(bias)), scale=4)
 
 
+@pytest.mark.parametrize("shape", [(5, 7, 3), (64, 32, 48), (2, 16, 64, 32)], ids=str)
+def test_int8_products(shape, rng):
+    *lead, m, k, n = shape
+    a, b = (rng.integers(-128, 128, s).astype(np.int8) for s in ((*lead, m, k), (k, n)))
+    want = a.astype(np.int64) @ b.astype(np.int64)
+    got = both(mf.matmul, a, b)
+    assert got.dtype == np.int32
+    np.testing.assert_array_equal(got, want)
+    sa, sb = values(rng, (*lead, m), np.float32, 0.001, 0.01), values(rng, (n,), np.float32, 0.001, 0.01)
+    scaled = both(mf.scaled_matmul, a, b, sa, sb, activation="relu")
+    assert scaled.dtype == np.float32
+    assert_close(scaled, np.maximum(want * wide(sa)[..., None] * wide(sb), 0))
+    half = mf.scaled_matmul(a, b, sa, sb, out_dtype="bfloat16")
+    assert_close(half, want * wide(sa)[..., None] * wide(sb))
+    again = mf.scaled_matmul(a, b, np.float32(2e-4), out_dtype="int8")
+    np.testing.assert_array_equal(again, np.clip(np.rint(np.float32(want) * np.float32(2e-4)), -128, 127).astype(np.int8))
+
+
 def test_scaled_matmul_saturates_fp8_results():
     a, b = np.full((2, 16), 8, E4M3), np.full((16, 3), 8, E4M3)
     assert (wide(mf.scaled_matmul(a, b, out_dtype=E4M3)) == 448).all()

@@ -82,6 +82,8 @@ static inline double complex read_element(const char *p, mf_dtype d)
         return mfi_bf16_to_f32((uint16_t)v.i32);
     case MF_E4M3:
         return mfi_e4m3_to_f32(v.bytes[0]);
+    case MF_I8:
+        return (int8_t)v.bytes[0];
     case MF_E5M2:
         return mfi_e5m2_to_f32(v.bytes[0]);
     default:
@@ -102,6 +104,8 @@ static inline void write_element(char *p, mf_dtype d, double complex z, bool sat
         v.i32 = mfi_f32_to_bf16(f);
     else if (d == MF_E4M3)
         v.i32 = mfi_f32_to_e4m3(f, saturate);
+    else if (d == MF_I8)
+        v.i32 = z != z ? 0 : (int32_t)fmax(-128, fmin(127, creal(z)));
     else if (d == MF_E5M2)
         v.i32 = mfi_f32_to_e5m2(f, saturate);
     else

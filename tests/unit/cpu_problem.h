@@ -103,6 +103,9 @@ static inline void set_at(array *a, int64_t index, number v)
     case MF_E4M3:
         *(uint8_t *)p = mfi_f32_to_e4m3((float)creal(v), false);
         break;
+    case MF_I8:
+        *(int8_t *)p = (int8_t)creal(v);
+        break;
     case MF_F32:
         *(float *)p = (float)creal(v);
         break;
@@ -133,6 +136,8 @@ static inline number get_at(const array *a, int64_t index)
         return mfi_bf16_to_f32(*(const uint16_t *)p);
     case MF_E4M3:
         return mfi_e4m3_to_f32(*(const uint8_t *)p);
+    case MF_I8:
+        return *(const int8_t *)p;
     case MF_F32:
         return *(const float *)p;
     case MF_F64:

@@ -45,6 +45,8 @@ static inline double complex get(const slot *s, int64_t i)
         return ((float complex *)s->host)[i];
     case MF_C128:
         return ((double complex *)s->host)[i];
+    case MF_I8:
+        return ((int8_t *)s->host)[i];
     default:
         return ((int32_t *)s->host)[i];
     }
@@ -76,6 +78,9 @@ static inline void put(slot *s, int64_t i, double complex z)
         break;
     case MF_C128:
         ((double complex *)s->host)[i] = z;
+        break;
+    case MF_I8:
+        ((int8_t *)s->host)[i] = (int8_t)creal(z);
         break;
     default:
         ((int32_t *)s->host)[i] = (int32_t)creal(z);

@@ -101,7 +101,7 @@ static const struct {
     {MF_F32, MF_F32, MF_F32, MFI_F32},     {MF_F64, MF_F64, MF_F64, MFI_F64},   {MF_C64, MF_C64, MF_C64, MFI_C64},
     {MF_C128, MF_C128, MF_C128, MFI_C128}, {MF_I32, MF_I32, MF_I32, MFI_I32},   {MF_I64, MF_I64, MF_I64, MFI_I64},
     {MF_F16, MF_F16, MF_F16, MFI_F32},     {MF_BF16, MF_BF16, MF_F32, MFI_F32}, {MF_E4M3, MF_E4M3, MF_BF16, MFI_F32},
-    {MF_F32, MF_F64, MF_F64, MFI_F64},     {MF_F16, MF_F32, MF_F32, MFI_F32},
+    {MF_F32, MF_F64, MF_F64, MFI_F64},     {MF_F16, MF_F32, MF_F32, MFI_F32},   {MF_I8, MF_I8, MF_I32, MFI_I32},
 };
 
 Test(cpu_matmul, random_shapes_types_and_layouts)

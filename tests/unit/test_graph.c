@@ -60,8 +60,10 @@ Test(graph, broadcasts_and_promotes)
     mf_node c = input(MF_C64, 1, 5, 0, 0);
     expect(mf_graph_absolute(g, c), MF_F32, 1, 5, 0, 0);
     expect(mf_graph_where(g, input(MF_BOOL, 1, 5, 0, 0), h, mf_graph_number(g, MF_WEAK_INT, 0, 0)), MF_F16, 1, 5, 0, 0);
-    mf_node q = input(MF_E4M3, 1, 5, 0, 0);
+    mf_node q = input(MF_E4M3, 1, 5, 0, 0), byte = input(MF_I8, 1, 5, 0, 0);
     expect(mf_graph_add(g, q, q), MF_F32, 1, 5, 0, 0);
+    expect(mf_graph_add(g, byte, mf_graph_number(g, MF_WEAK_INT, 1, 0)), MF_I32, 1, 5, 0, 0);
+    expect(mf_graph_negative(g, byte), MF_I32, 1, 5, 0, 0);
 }
 
 /* NumPy's table for the dtypes that both have. */
@@ -80,6 +82,8 @@ Test(graph, promotion_is_symmetric_and_idempotent)
     cr_expect_eq(mf_dtype_promote(MF_BOOL, MF_BF16), MF_BF16);
     cr_expect_eq(mf_dtype_promote(MF_F16, MF_BF16), MF_F32);
     cr_expect_eq(mf_dtype_promote(MF_E5M2, MF_F16), MF_F16);
+    cr_expect_eq(mf_dtype_promote(MF_I8, MF_BOOL), MF_I32);
+    cr_expect_eq(mf_dtype_promote(MF_I8, MF_F32), MF_F64);
 }
 
 Test(graph, reduces)

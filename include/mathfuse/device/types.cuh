@@ -76,6 +76,9 @@ struct e4m3 {
 struct e5m2 {
     u8 bits;
 };
+struct i8 {
+    signed char bits;
+};
 
 template <class T> struct alignas(2 * sizeof(T)) cplx {
     T re, im;
@@ -89,6 +92,9 @@ template <class T> struct compute_of {
     typedef float type; // f16, bf16, e4m3, e5m2, float
 };
 template <> struct compute_of<b8> {
+    typedef i32 type;
+};
+template <> struct compute_of<i8> {
     typedef i32 type;
 };
 template <> struct compute_of<i32> {
@@ -176,6 +182,10 @@ template <class T> MF_DEVICE T nan_of()
 MF_DEVICE i32 widen(b8 x)
 {
     return x.bits != 0;
+}
+MF_DEVICE i32 widen(i8 x)
+{
+    return x.bits;
 }
 MF_DEVICE i32 widen(i32 x)
 {
@@ -371,14 +381,29 @@ template <bool SATURATE> struct rounding<e5m2, SATURATE> {
 
 template <class T> constexpr bool is_small_float = same<T, f16> || same<T, bf16> || same<T, e4m3> || same<T, e5m2>;
 
+// An integer of any width, or what is left of the point, in 8 bits.
+template <bool SATURATE, class S> MF_DEVICE i8 narrow_integer(S x)
+{
+    if constexpr (is_integer<S> && !SATURATE) {
+        return i8{(signed char)(u8)x};
+    } else if constexpr (is_integer<S>) {
+        return i8{(signed char)(x < -128 ? -128 : x > 127 ? 127 : x)};
+    } else {
+        return narrow_integer<true>(convert<i32>(x));
+    }
+}
+
 // A value of any compute type as storage type T. SATURATE: what is beyond the range of a 16- or 8-bit float becomes the
-// largest finite value; else it becomes infinity, or NaN where there is none.
+// largest finite value; else it becomes infinity, or NaN where there is none. Integers beyond i8's range wrap unless
+// SATURATE.
 template <class T, bool SATURATE = false, class S> MF_DEVICE T narrow(S x)
 {
     if constexpr (same<T, b8> && is_complex<S>)
         return b8{(u8)(x.re != 0 || x.im != 0)};
     else if constexpr (same<T, b8>)
         return b8{(u8)(x != S(0))};
+    else if constexpr (same<T, i8>)
+        return narrow_integer<SATURATE>(x);
     else if constexpr (is_small_float<T> && same<S, float>)
         return rounding<T, SATURATE>::of(x);
     else if constexpr (is_small_float<T> && same<S, i64>)

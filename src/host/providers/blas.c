@@ -208,7 +208,7 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     mfi_matmul_layout layout;
     MF_REFUSE_UNLESS(!c->cuda, WRONG_TARGET, "BLAS runs on the CPU, the target is %s", c->arch);
     MF_REFUSE_UNLESS(p->anchor == MFI_MATMUL, NOT_ANCHOR, "only matmul");
-    MF_REFUSE_UNLESS(!p->chain.phases, NO_EPILOGUE, "a reduction beside the product");
+    MF_REFUSE_UNLESS(!p->chain.phases || p->nreduce, NO_EPILOGUE, "a reduction beside the product");
     MF_REFUSE_UNLESS(c->library[MFI_LIB_BLAS], NOT_FOUND, "no CBLAS; see mathfuse info");
     MF_REFUSE_UNLESS(letter[mm->acc], DTYPE, "sums in %s; BLAS has f32, f64, c64, c128", mfi_ctype_name(mm->acc));
     MF_REFUSE_UNLESS(mm->n <= INT_MAX && mm->k <= INT_MAX, SIZE, "n=%lld k=%lld, at most 2^31 - 1", (long long)mm->n,

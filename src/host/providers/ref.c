@@ -22,7 +22,8 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     MF_REFUSE_UNLESS(!c->cuda, WRONG_TARGET, "ref runs on the CPU, the target is %s", c->arch);
     MF_REFUSE_UNLESS(!mfi_fft_is_narrow(p), LAYOUT, "it stores all terms, the step keeps %lld",
                      (long long)p->shape[p->ndim - 1]);
-    MF_REFUSE_UNLESS(p->anchor != MFI_MATMUL || !p->chain.phases, NO_EPILOGUE, "a reduction beside the product");
+    MF_REFUSE_UNLESS(p->anchor != MFI_MATMUL || !p->chain.phases || p->nreduce, NO_EPILOGUE,
+                     "a reduction beside the product");
     if (p->anchor == MFI_FFT_PAIR && !mfi_fft_pair_query(p, c, bid))
         return false;
     mfi_bid_roofline(bid, p, c, how[p->anchor].efficiency, 1);
