@@ -16,18 +16,31 @@ static int64_t element(const mfi_view *v)
 
 /* ---- types ---- */
 
+/* The product alone, exactly; what else the library says it does with integers is not documented. */
+static bool integers(const mfi_lt_spec *s, mf_dtype d, mfi_bid *bid)
+{
+    const mfi_lt_epilogue *e = &s->epilogue;
+    MF_REFUSE_UNLESS(d == MF_I32, DTYPE, "a result of %s from i8", mf_dtype_name(d));
+    MF_REFUSE_UNLESS(e->alpha[0] == 1 && e->residual < 0 && e->bias < 0 && !e->activation && e->scale[0] < 0,
+                     NO_EPILOGUE, "cuBLASLt's products of integers have no epilogues");
+    return true;
+}
+
 static bool types(mfi_lt_spec *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     const mfi_matmul *mm = &p->u.matmul;
     mf_dtype a = mm->a.dtype, b = mm->b.dtype, d = s->d.view->dtype;
     s->fp8 = mfi_lt_is_fp8(a) && mfi_lt_is_fp8(b);
+    s->int8 = a == MF_I8 && b == MF_I8;
     bool single = a == MF_F32 || a == MF_F64 || a == MF_C64 || a == MF_C128, half = a == MF_F16 || a == MF_BF16;
-    MF_REFUSE_UNLESS(single || half || s->fp8, DTYPE, "%s operands", mf_dtype_name(a));
+    MF_REFUSE_UNLESS(single || half || s->fp8 || s->int8, DTYPE, "%s operands", mf_dtype_name(a));
     MF_REFUSE_UNLESS(a == b || s->fp8, DTYPE, "operands of %s and %s", mf_dtype_name(a), mf_dtype_name(b));
     MF_REFUSE_UNLESS(!s->fp8 || a == MF_E4M3 || b == MF_E4M3, DTYPE, "two e5m2 operands");
     MF_REFUSE_UNLESS(!s->fp8 || c->sm >= 89, DTYPE, "fp8 needs sm_89 or newer; the target is %s", c->arch);
     MF_REFUSE_UNLESS(mm->acc == mfi_compute_type(a), COMPUTE, "%s operands summed in %s", mf_dtype_name(a),
                      mfi_ctype_name(mm->acc));
+    if (s->int8)
+        return integers(s, d, bid);
     bool result = d == a || (half && d == MF_F32) || (s->fp8 && (d == MF_F32 || d == MF_F16 || d == MF_BF16));
     if (mfi_lt_is_fp8(d))
         result = a == MF_E4M3 && b == MF_E4M3 && d == MF_E4M3;
@@ -70,7 +83,7 @@ static bool place(mfi_lt_matrix *out, const mfi_view *v, int64_t rows, int64_t c
                       (long long)si, (long long)sj);
 }
 
-/* Contiguous, row by row; fp8 wants k contiguous. Batch dims along which the operand repeats are not copied. */
+/* Contiguous, row by row; 8-bit types want k contiguous. Batch dims along which the operand repeats are not copied. */
 static void pack(mfi_lt_spec *s, const mfi_problem *p, int which, const mfi_view *v, int k_dim)
 {
     mfi_lt_copy *copy = &s->copy[which];
@@ -82,7 +95,7 @@ static void pack(mfi_lt_spec *s, const mfi_problem *p, int which, const mfi_view
     copy->shape[last - 1] = v == &mm->a ? mm->m : mm->k;
     copy->shape[last] = v == &mm->a ? mm->k : mm->n;
     copy->packed = mfi_pass_contiguous(v->dtype, p->ndim, copy->shape);
-    if (s->fp8 && k_dim != last) {
+    if ((s->fp8 || s->int8) && k_dim != last) {
         copy->packed.strides[last] = copy->shape[last - 1];
         copy->packed.strides[last - 1] = 1;
     }
@@ -106,7 +119,7 @@ static bool place_operand(mfi_lt_spec *s, const mfi_problem *p, int which, const
     for (int attempt = 0; attempt < 2; attempt++) {
         const mfi_view *from = attempt ? &s->copy[which].packed : v;
         int64_t so = from->strides[outer], sk = from->strides[k_dim];
-        bool k_first = !s->fp8 || sk == 1 || k == 1;
+        bool k_first = !(s->fp8 || s->int8) || sk == 1 || k == 1;
         bool placed = which ? place(x, from, k, outer_extent, sk, so, true, name, &why)
                             : place(x, from, outer_extent, k, so, sk, true, name, &why);
         if (placed && k_first) {
@@ -230,6 +243,20 @@ static bool fp8_rules(const mfi_lt_spec *s, mfi_bid *bid)
     return true;
 }
 
+/* Batches and more than 65536 columns are refused by cuBLAS 13.1. */
+static bool int8_rules(const mfi_lt_spec *s, mfi_bid *bid)
+{
+    MF_REFUSE_UNLESS(s->left.transposed && !s->right.transposed, LAYOUT, "i8 needs k contiguous in both operands");
+    MF_REFUSE_UNLESS(s->rows % 16 == 0 && s->columns % 16 == 0 && s->inner % 16 == 0 && s->rows <= 65536 &&
+                         s->columns <= 65536,
+                     SIZE, "i8 needs m, n and k to be multiples of 16, m and n at most 65536");
+    MF_REFUSE_UNLESS(s->left.ld % 16 == 0 && s->right.ld % 16 == 0 && s->left.alignment >= 16 &&
+                         s->right.alignment >= 16 && s->d.ld % 4 == 0 && s->d.alignment >= 16,
+                     ALIGNMENT, "i8 needs addresses and rows aligned to 16 bytes");
+    MF_REFUSE_UNLESS(s->batch == 1, LAYOUT, "a batch of products of i8");
+    return true;
+}
+
 static bool vectors(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
 {
     bool narrow = mfi_lt_is_fp8(s->d.view->dtype); /* C and the bias are bf16 then */
@@ -338,8 +365,8 @@ static bool describe(mfi_lt_spec *s, const mfi_problem *p, const mfi_caps *c, bo
     for (int i = 0; i < MATRICES; i++)
         if (matrices(s, i) && !alignment(matrices(s, i), names[i], bid))
             return false;
-    return (!s->fp8 || fp8_rules(s, bid)) && (!s->aux.view || aux_rules(s, bid)) && scale_rules(s, p, bid) &&
-           (s->epilogue.beside < 0 || beside_rules(s, p, bid)) && known_bugs(s, c, bid);
+    return (!s->fp8 || fp8_rules(s, bid)) && (!s->int8 || int8_rules(s, bid)) && (!s->aux.view || aux_rules(s, bid)) &&
+           scale_rules(s, p, bid) && (s->epilogue.beside < 0 || beside_rules(s, p, bid)) && known_bugs(s, c, bid);
 }
 
 bool mfi_lt_describe(mfi_lt_spec *out, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)

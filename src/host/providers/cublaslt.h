@@ -54,7 +54,7 @@ typedef struct mfi_lt_spec {
     int loops;     /* outer batch dims, one call per element */
     int64_t loop_shape[MF_MAX_DIMS];
     int64_t calls;
-    bool tf32, fp8;
+    bool tf32, fp8, int8;
     mfi_lt_copy copy[2]; /* of left, right */
     size_t packed_bytes; /* both; cuBLASLt's workspace follows */
 } mfi_lt_spec;

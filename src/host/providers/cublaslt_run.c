@@ -1,57 +1,11 @@
-/* Calling cuBLASLt: one handle a context; a step keeps descriptors, layouts and the algorithm that its heuristic gave.
- */
-#include "cublaslt.h"
+/* Calling cuBLASLt: one handle a context; a step keeps descriptors, layouts and the algorithm that cublaslt_choose.c
+ * gave. */
+#include "cublaslt_state.h"
 #include "loader.h"
 
 #ifdef MFI_WITH_CUDA
-#include <cublasLt.h>
-#include <stdio.h>
 
-#define LT_FUNCTIONS(X)                                                                                                \
-    X(cublasLtCreate)                                                                                                  \
-    X(cublasLtDestroy)                                                                                                 \
-    X(cublasLtGetStatusName)                                                                                           \
-    X(cublasLtMatmul)                                                                                                  \
-    X(cublasLtMatmulDescInit_internal)                                                                                 \
-    X(cublasLtMatmulDescSetAttribute)                                                                                  \
-    X(cublasLtMatrixLayoutInit_internal)                                                                               \
-    X(cublasLtMatrixLayoutSetAttribute)                                                                                \
-    X(cublasLtMatmulPreferenceInit_internal)                                                                           \
-    X(cublasLtMatmulPreferenceSetAttribute)                                                                            \
-    X(cublasLtMatmulAlgoGetHeuristic)                                                                                  \
-    X(cublasLtMatmulAlgoConfigGetAttribute)
-
-enum { CANDIDATES = 16, MOST_CANDIDATES = 32, HOPPER_ALGORITHM = 66 };
-
-/* One per context. */
-typedef struct library {
-#define FIELD(name) __typeof__(name) *name;
-    LT_FUNCTIONS(FIELD)
-#undef FIELD
-    cublasLtHandle_t handle;
-    int64_t version;
-} library;
-
-typedef struct state {
-    mfi_lt_spec spec;
-    library *lt;
-    mfi_pass *copies[2];    /* NULL: none */
-    const mfi_view *vector; /* the bias, or where a sum beside the product goes; NULL: none */
-    const mfi_view *scale[2], *result_scale, *largest; /* NULL: none */
-    bool wide_c;                                       /* an fp8 result's C is bf16, also where there is none */
-    cublasComputeType_t compute;
-    cudaDataType_t scale_type;
-    union {
-        float f[2];
-        double d[2];
-    } alpha, beta;
-    cublasLtMatmulDescOpaque_t desc; /* complete but for the addresses in it */
-    cublasLtMatrixLayoutOpaque_t left, right, c, d;
-    cublasLtMatmulHeuristicResult_t algorithm[MOST_CANDIDATES]; /* usable ones, best first; [0] runs */
-    int algorithms;
-} state;
-
-static mf_status check(const library *lt, cublasStatus_t result, const char *call)
+mf_status mfi_lt_check(const mfi_lt_library *lt, cublasStatus_t result, const char *call)
 {
     if (result == CUBLAS_STATUS_SUCCESS)
         return MF_OK;
@@ -63,15 +17,18 @@ static mf_status check(const library *lt, cublasStatus_t result, const char *cal
 
 static void drop_library(void *object)
 {
-    library *lt = object;
+    mfi_lt_library *lt = object;
     if (lt->handle)
         lt->cublasLtDestroy(lt->handle);
+    for (int i = 0; i < MFI_LT_REMEMBERED; i++)
+        mf_free(lt->memory[i]);
+    pthread_mutex_destroy(&lt->lock);
     mf_free(lt);
 }
 
 static mf_status make_library(void **out, mf_context *context)
 {
-    library *lt = mfi_calloc(1, sizeof *lt);
+    mfi_lt_library *lt = mfi_calloc(1, sizeof *lt);
     if (!lt)
         return MFI_NO_MEMORY(sizeof *lt);
     const char *missing = NULL;
@@ -90,11 +47,12 @@ static mf_status make_library(void **out, mf_context *context)
     if (status == MF_OK)
         status = mfi_context_make_current(context);
     if (status == MF_OK)
-        status = check(lt, lt->cublasLtCreate(&lt->handle), "cublasLtCreate");
+        status = mfi_lt_check(lt, lt->cublasLtCreate(&lt->handle), "cublasLtCreate");
     if (status != MF_OK) {
         mf_free(lt);
         return status;
     }
+    pthread_mutex_init(&lt->lock, NULL);
     *out = lt;
     return MF_OK;
 }
@@ -106,18 +64,27 @@ static cudaDataType_t cuda_type(mf_dtype d)
     static const cudaDataType_t types[MF_DTYPE_COUNT] = {
         [MF_F16] = CUDA_R_16F, [MF_BF16] = CUDA_R_16BF, [MF_F32] = CUDA_R_32F,      [MF_F64] = CUDA_R_64F,
         [MF_C64] = CUDA_C_32F, [MF_C128] = CUDA_C_64F,  [MF_E4M3] = CUDA_R_8F_E4M3, [MF_E5M2] = CUDA_R_8F_E5M2,
+        [MF_I8] = CUDA_R_8I,   [MF_I32] = CUDA_R_32I,
     };
     return types[d];
 }
 
-static void set_scalars(state *s, mfi_ctype acc)
+static void set_scalars(mfi_lt_state *s, mfi_ctype acc)
 {
     const mfi_lt_epilogue *e = &s->spec.epilogue;
-    static const cudaDataType_t scale_types[MFI_CTYPE_COUNT] = {
-        [MFI_F32] = CUDA_R_32F, [MFI_F64] = CUDA_R_64F, [MFI_C64] = CUDA_C_32F, [MFI_C128] = CUDA_C_64F};
+    static const cudaDataType_t scale_types[MFI_CTYPE_COUNT] = {[MFI_F32] = CUDA_R_32F,
+                                                                [MFI_F64] = CUDA_R_64F,
+                                                                [MFI_C64] = CUDA_C_32F,
+                                                                [MFI_C128] = CUDA_C_64F,
+                                                                [MFI_I32] = CUDA_R_32I};
     bool single = acc == MFI_F32 || acc == MFI_C64;
     s->scale_type = scale_types[acc];
     s->compute = !single ? CUBLAS_COMPUTE_64F : s->spec.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    if (acc == MFI_I32) {
+        s->compute = CUBLAS_COMPUTE_32I;
+        s->alpha.i = 1;
+        return;
+    }
     for (int i = 0; i < 2; i++) {
         if (single) {
             s->alpha.f[i] = (float)e->alpha[i];
@@ -129,23 +96,23 @@ static void set_scalars(state *s, mfi_ctype acc)
     }
 }
 
-static mf_status describe_layout(const library *lt, cublasLtMatrixLayoutOpaque_t *out, const mfi_lt_matrix *x,
+static mf_status describe_layout(const mfi_lt_library *lt, cublasLtMatrixLayoutOpaque_t *out, const mfi_lt_matrix *x,
                                  int64_t batch)
 {
     int32_t count = (int32_t)batch;
-    MF_TRY(check(lt,
-                 lt->cublasLtMatrixLayoutInit_internal(out, sizeof *out, cuda_type(x->view->dtype), (uint64_t)x->rows,
-                                                       (uint64_t)x->columns, x->ld),
-                 "cublasLtMatrixLayoutInit"));
+    MF_TRY(mfi_lt_check(lt,
+                        lt->cublasLtMatrixLayoutInit_internal(out, sizeof *out, cuda_type(x->view->dtype),
+                                                              (uint64_t)x->rows, (uint64_t)x->columns, x->ld),
+                        "cublasLtMatrixLayoutInit"));
     if (batch == 1)
         return MF_OK;
-    MF_TRY(check(lt,
-                 lt->cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
-                 "setting the batch count"));
-    return check(lt,
-                 lt->cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                                      &x->batch_stride, sizeof x->batch_stride),
-                 "setting the batch stride");
+    MF_TRY(mfi_lt_check(
+        lt, lt->cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+        "setting the batch count"));
+    return mfi_lt_check(lt,
+                        lt->cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                             &x->batch_stride, sizeof x->batch_stride),
+                        "setting the batch stride");
 }
 
 /* Addresses that are part of the operation descriptor; NULL: none. */
@@ -153,9 +120,9 @@ typedef struct addresses {
     const void *vector, *aux, *scale[2], *result_scale, *largest;
 } addresses;
 
-static cublasStatus_t set_addresses(const state *s, cublasLtMatmulDescOpaque_t *out, const addresses *at)
+static cublasStatus_t set_addresses(const mfi_lt_state *s, cublasLtMatmulDescOpaque_t *out, const addresses *at)
 {
-    const library *lt = s->lt;
+    const mfi_lt_library *lt = s->lt;
     const mfi_lt_matrix *aux = &s->spec.aux;
     const struct {
         cublasLtMatmulDescAttributes_t what;
@@ -196,9 +163,9 @@ static cublasLtEpilogue_t epilogue_of(const mfi_lt_epilogue *e)
     return plain[e->activation][biased];
 }
 
-static mf_status describe_operation(const state *s, cublasLtMatmulDescOpaque_t *out, const addresses *at)
+static mf_status describe_operation(const mfi_lt_state *s, cublasLtMatmulDescOpaque_t *out, const addresses *at)
 {
-    const library *lt = s->lt;
+    const mfi_lt_library *lt = s->lt;
     cublasLtEpilogue_t epilogue = epilogue_of(&s->spec.epilogue);
     cublasOperation_t ta = s->spec.left.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t tb = s->spec.right.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -211,10 +178,10 @@ static mf_status describe_operation(const state *s, cublasLtMatmulDescOpaque_t *
         result = lt->cublasLtMatmulDescSetAttribute(out, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     if (!result)
         result = set_addresses(s, out, at);
-    return check(lt, result, "describing the operation");
+    return mfi_lt_check(lt, result, "describing the operation");
 }
 
-static mf_status describe(state *s)
+static mf_status describe(mfi_lt_state *s)
 {
     const mfi_lt_spec *p = &s->spec;
     MF_TRY(describe_layout(s->lt, &s->left, &p->left, p->batch));
@@ -245,113 +212,9 @@ static mf_status describe(state *s)
     return describe_operation(s, &s->desc, &at);
 }
 
-/* ---- algorithms ---- */
-
-static uint32_t config(const library *lt, const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what)
-{
-    uint32_t value = 0;
-    size_t written = 0;
-    lt->cublasLtMatmulAlgoConfigGetAttribute(algo, what, &value, sizeof value, &written);
-    return value;
-}
-
-/* Does RELU keep NaN in this family of kernels? Counted on an H200 with cuBLAS 13.1.0 over 1100 products of f16, bf16
- * and f32: these kept it in every run (66: 2402, 55: 822, 13: 627, 12: 180, 11: 117); 20, 23 and 24 lost it in many. */
-static bool relu_keeps_nan(uint32_t family)
-{
-    static const uint32_t families[] = {11, 12, 13, 55, 66};
-    for (size_t i = 0; i < MFI_COUNT(families); i++)
-        if (families[i] == family)
-            return true;
-    return false;
-}
-
-/* Wrong results and hangs of one family of kernels on sm_90 and newer, by version. */
-static bool harmful(const state *s, const mfi_caps *c, const cublasLtMatmulAlgo_t *algo)
-{
-    const mfi_lt_spec *p = &s->spec;
-    int64_t v = s->lt->version;
-    bool before_fix = v < 130101 || (v >= 130200 && v < 130202);
-    uint32_t family = config(s->lt, algo, CUBLASLT_ALGO_CONFIG_ID);
-    if (p->epilogue.activation == MFI_LT_RELU && !relu_keeps_nan(family))
-        return true;
-    if (c->sm < 90 || family != HOPPER_ALGORITHM)
-        return false;
-    const mfi_lt_matrix *all[] = {&p->left, &p->right, &p->d, p->c.view ? &p->c : &p->d, p->aux.view ? &p->aux : &p->d};
-    for (size_t i = 0; i < MFI_COUNT(all); i++)
-        if (before_fix && all[i]->ld * (int64_t)mf_dtype_size(all[i]->view->dtype) > INT32_MAX)
-            return true;
-    if (before_fix && p->fp8 && p->c.view)
-        return true;
-    uint32_t split = config(s->lt, algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
-    return split > 1 && p->inner % split != 0; /* every version: no fixed one is known by its number */
-}
-
-static mf_status preferences(const state *s, cublasLtMatmulPreferenceOpaque_t *out, uint64_t workspace)
-{
-    const library *lt = s->lt;
-    const mfi_lt_spec *p = &s->spec;
-    uint32_t c = p->c.view ? p->c.alignment : p->d.alignment;
-    /* Split-K sums rounded to a 16-bit result lose the accumulator's precision. */
-    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK & ~(uint32_t)CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
-    const struct {
-        cublasLtMatmulPreferenceAttributes_t what;
-        const void *value;
-        size_t bytes;
-    } settings[] = {
-        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
-        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &p->left.alignment, sizeof c},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &p->right.alignment, sizeof c},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &p->d.alignment, sizeof c},
-    };
-    MF_TRY(check(lt, lt->cublasLtMatmulPreferenceInit_internal(out, sizeof *out), "cublasLtMatmulPreferenceInit"));
-    for (size_t i = 0; i < MFI_COUNT(settings); i++)
-        MF_TRY(check(
-            lt, lt->cublasLtMatmulPreferenceSetAttribute(out, settings[i].what, settings[i].value, settings[i].bytes),
-            "setting a preference"));
-    return MF_OK;
-}
-
-static mf_status choose(state *s, const mfi_caps *c, size_t workspace, int asked)
-{
-    cublasLtMatmulPreferenceOpaque_t preference;
-    int found = 0;
-    MF_TRY(preferences(s, &preference, workspace));
-    cublasStatus_t result = s->lt->cublasLtMatmulAlgoGetHeuristic(s->lt->handle, &s->desc, &s->left, &s->right,
-                                                                  s->spec.c.view || s->wide_c ? &s->c : &s->d, &s->d,
-                                                                  &preference, asked, s->algorithm, &found);
-    if (result != CUBLAS_STATUS_NOT_SUPPORTED)
-        MF_TRY(check(s->lt, result, "cublasLtMatmulAlgoGetHeuristic"));
-    for (int i = 0; i < found; i++)
-        if (s->algorithm[i].state == CUBLAS_STATUS_SUCCESS && s->algorithm[i].workspaceSize <= workspace &&
-            !harmful(s, c, &s->algorithm[i].algo))
-            s->algorithm[s->algorithms++] = s->algorithm[i];
-    MF_REQUIRE(s->algorithms > 0, MF_E_UNSUPPORTED, "cuBLASLt offered %d algorithms for this matmul and none is usable",
-               found);
-    return MF_OK;
-}
-
-/* The library's order is its guess; variant 0 is its first. */
-static mf_status use_variant(state *s, mfi_bid *bid)
-{
-    MF_REQUIRE(bid->variant < s->algorithms, MF_E_INVALID,
-               "cuBLASLt offers %d algorithms here, number %d was asked for", s->algorithms, bid->variant);
-    s->algorithm[0] = s->algorithm[bid->variant];
-    const cublasLtMatmulAlgo_t *a = &s->algorithm[0].algo;
-    snprintf(
-        bid->identity, sizeof bid->identity, "algorithm %u tile %u stages %u split %u cluster %u swizzle %u custom %u",
-        config(s->lt, a, CUBLASLT_ALGO_CONFIG_ID), config(s->lt, a, CUBLASLT_ALGO_CONFIG_TILE_ID),
-        config(s->lt, a, CUBLASLT_ALGO_CONFIG_STAGES_ID), config(s->lt, a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
-        config(s->lt, a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID), config(s->lt, a, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
-        config(s->lt, a, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
-    return MF_OK;
-}
-
 /* ---- the provider ---- */
 
-static mf_status prepare_copy(state *s, int which, const mfi_problem *p, const mfi_caps *c, mf_context *context)
+static mf_status prepare_copy(mfi_lt_state *s, int which, const mfi_problem *p, const mfi_caps *c, mf_context *context)
 {
     const mfi_lt_copy *copy = &s->spec.copy[which];
     mfi_problem map;
@@ -370,7 +233,7 @@ mf_status mfi_lt_prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
 {
     static const char owner;
     void *lt = NULL;
-    state *s = mfi_calloc(1, sizeof *s);
+    mfi_lt_state *s = mfi_calloc(1, sizeof *s);
     *out = NULL;
     if (!s)
         return MFI_NO_MEMORY(sizeof *s);
@@ -396,9 +259,7 @@ mf_status mfi_lt_prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
         if (status == MF_OK)
             status = describe(s);
         if (status == MF_OK)
-            status = choose(s, c, mfi_lt_workspace_limit(c), bid->variant ? MOST_CANDIDATES : CANDIDATES);
-        if (status == MF_OK)
-            status = use_variant(s, bid);
+            status = mfi_lt_choose(s, c, bid);
         if (status == MF_OK)
             bid->workspace = s->spec.packed_bytes + s->algorithm[0].workspaceSize;
     }
@@ -416,7 +277,7 @@ static void *address(const mfi_lt_matrix *x, const mfi_run *run, int64_t shift)
     return base + (x->view->offset + shift) * (int64_t)mf_dtype_size(x->view->dtype);
 }
 
-static mf_status run_copies(const state *s, const mfi_run *run)
+static mf_status run_copies(const mfi_lt_state *s, const mfi_run *run)
 {
     const mfi_lt_matrix *packed[] = {&s->spec.left, &s->spec.right};
     for (int i = 0; i < 2; i++) {
@@ -449,9 +310,9 @@ static const void *vector_address(const mfi_view *v, const mfi_run *run)
 
 mf_status mfi_lt_run(void *state_, const mfi_run *run)
 {
-    const state *s = state_;
+    const mfi_lt_state *s = state_;
     const mfi_lt_spec *p = &s->spec;
-    const library *lt = s->lt;
+    const mfi_lt_library *lt = s->lt;
     cublasLtMatmulDescOpaque_t own, *desc = (cublasLtMatmulDescOpaque_t *)&s->desc;
     void *workspace = (char *)run->workspace + p->packed_bytes;
     MF_TRY(run_copies(s, run));
@@ -475,19 +336,19 @@ mf_status mfi_lt_run(void *state_, const mfi_run *run)
         void *result = address(&p->d, run, d);
         /* Not read where beta is 0; an fp8 result in place of a bf16 C is refused, so there it is no address. */
         const void *added = p->c.view ? address(&p->c, run, c) : s->wide_c ? NULL : result;
-        MF_TRY(check(lt,
-                     lt->cublasLtMatmul(lt->handle, desc, &s->alpha, address(&p->left, run, left), layout_left,
-                                        address(&p->right, run, right), layout_right, &s->beta, added, layout_c, result,
-                                        layout_d, &s->algorithm[0].algo, workspace, s->algorithm[0].workspaceSize,
-                                        run->stream),
-                     "cublasLtMatmul"));
+        MF_TRY(mfi_lt_check(lt,
+                            lt->cublasLtMatmul(lt->handle, desc, &s->alpha, address(&p->left, run, left), layout_left,
+                                               address(&p->right, run, right), layout_right, &s->beta, added, layout_c,
+                                               result, layout_d, &s->algorithm[0].algo, workspace,
+                                               s->algorithm[0].workspaceSize, run->stream),
+                            "cublasLtMatmul"));
     }
     return MF_OK;
 }
 
 void mfi_lt_destroy(void *state_)
 {
-    state *s = state_;
+    mfi_lt_state *s = state_;
     if (!s)
         return;
     mfi_pass_free(s->copies[0]);
@@ -498,12 +359,12 @@ void mfi_lt_destroy(void *state_)
 int mfi_lt_variants(const mfi_problem *p, const mfi_caps *c)
 {
     (void)p;
-    return c->present ? MOST_CANDIDATES : 1;
+    return c->present ? MFI_LT_CANDIDATES : 1;
 }
 
 mf_status mfi_lt_kernel(void *state_, int index, mf_kernel_info *out)
 {
-    const state *s = state_;
+    const mfi_lt_state *s = state_;
     return mfi_pass_kernel(s->copies, 2, index, out);
 }
 #else
