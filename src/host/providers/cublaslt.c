@@ -310,9 +310,26 @@ static bool beside_rules(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bi
     return true;
 }
 
+/* Vectors of scales: on Hopper from cuBLAS 12.9 on, with 16-bit results. */
+static bool outer_rules(const mfi_lt_spec *s, const mfi_problem *p, const mfi_caps *c, int operand, mfi_bid *bid)
+{
+    const mfi_view *v = &p->chain.operand[operand].view;
+    int64_t step = mfi_max64(v->strides[p->ndim - 2], v->strides[p->ndim - 1]);
+    mf_dtype d = s->d.view->dtype;
+    MF_REFUSE_UNLESS(c->sm == 90 && c->version[MFI_LIB_CUBLASLT] >= 120900, NO_EPILOGUE,
+                     "vectors of scales need cuBLAS 12.9 and sm_90; this is %lld on %s",
+                     (long long)c->version[MFI_LIB_CUBLASLT], c->arch);
+    MF_REFUSE_UNLESS(d == MF_BF16, DTYPE, "vectors of scales for a result of %s", mf_dtype_name(d));
+    MF_REFUSE_UNLESS(!s->epilogue.activation && s->epilogue.residual < 0, NO_EPILOGUE,
+                     "more than a bias after vectors of scales");
+    MF_REFUSE_UNLESS(step == 1 && s->batch == 1, LAYOUT, "a vector of scales with stride %lld, %lld products",
+                     (long long)step, (long long)s->batch);
+    return true;
+}
+
 /* Values in memory that scale the product are fp8's operand scales. cuBLAS 13.1 and older wants their addresses aligned
  * to 16 bytes. */
-static bool scale_rules(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid)
+static bool scale_rules(const mfi_lt_spec *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     const int scales[] = {s->epilogue.scale[0], s->epilogue.scale[1], s->epilogue.result_scale};
     for (size_t i = 0; i < MFI_COUNT(scales); i++) {
@@ -321,6 +338,8 @@ static bool scale_rules(const mfi_lt_spec *s, const mfi_problem *p, mfi_bid *bid
         const mfi_view *v = &p->chain.operand[scales[i]].view;
         MF_REFUSE_UNLESS(s->fp8, NO_EPILOGUE,
                          "the product is multiplied by a value in memory, which cuBLASLt does for fp8 operands only");
+        if (i < 2 && s->epilogue.outer && !outer_rules(s, p, c, scales[i], bid))
+            return false;
         MF_REFUSE_UNLESS(v->dtype == MF_F32, DTYPE, "a scale of %s; fp8 takes f32", mf_dtype_name(v->dtype));
         MF_REFUSE_UNLESS(v->alignment >= 16, ALIGNMENT, "a scale is aligned to %d bytes; cuBLASLt needs 16",
                          v->alignment);
@@ -366,7 +385,7 @@ static bool describe(mfi_lt_spec *s, const mfi_problem *p, const mfi_caps *c, bo
         if (matrices(s, i) && !alignment(matrices(s, i), names[i], bid))
             return false;
     return (!s->fp8 || fp8_rules(s, bid)) && (!s->int8 || int8_rules(s, bid)) && (!s->aux.view || aux_rules(s, bid)) &&
-           scale_rules(s, p, bid) && (s->epilogue.beside < 0 || beside_rules(s, p, bid)) && known_bugs(s, c, bid);
+           scale_rules(s, p, c, bid) && (s->epilogue.beside < 0 || beside_rules(s, p, bid)) && known_bugs(s, c, bid);
 }
 
 bool mfi_lt_describe(mfi_lt_spec *out, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
@@ -403,7 +422,10 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     bid->workspace = s.packed_bytes + mfi_lt_workspace_limit(c);
     bool scaled = s.epilogue.scale[0] >= 0 || s.epilogue.result_scale >= 0;
     snprintf(bid->kernel, sizeof bid->kernel, "cublasLtMatmul %s%s%s%s%s", mfi_lt_epilogue_name(&s.epilogue),
-             s.c.view ? " + C" : "", scaled ? ", scaled" : "",
+             s.c.view ? " + C" : "",
+             s.epilogue.outer ? ", scaled by vectors"
+             : scaled         ? ", scaled"
+                              : "",
              s.epilogue.kind == MFI_LT_LARGEST ? ", largest value" : "",
              copies == 2 ? ", copies"
              : copies    ? ", copy"

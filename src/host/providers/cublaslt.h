@@ -21,6 +21,7 @@ typedef struct mfi_lt_epilogue {
     double alpha[2], beta[2];
     int residual, bias, store, aux, beside;
     int scale[2], result_scale; /* single values in memory */
+    bool outer;                 /* scale: vectors, one value for each row of left and each column of right */
     bool bias_along_m;          /* else along n */
     mfi_lt_activation activation;
     mfi_lt_beside kind; /* of beside */

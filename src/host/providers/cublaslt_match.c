@@ -14,12 +14,15 @@ enum { IS_TILE = 1, IS_ALONG_N = 2, IS_ALONG_M = 4, IS_SINGLE = 8 };
 typedef struct form {
     double complex alpha, beta, gamma, constant;
     int residual, bias, aux, result_scale;
+    int crossing; /* a vector along the other dim than a bias's */
+    int outer[2]; /* vectors that scale the product: along a bias's dim, along the other */
     int scales, scale[2];
     mfi_lt_activation activation;
     bool derivative, absolute;
 } form;
 
-static const form NOTHING = {.residual = -1, .bias = -1, .aux = -1, .result_scale = -1, .scale = {-1, -1}};
+static const form NOTHING = {
+    .residual = -1, .bias = -1, .aux = -1, .result_scale = -1, .crossing = -1, .outer = {-1, -1}, .scale = {-1, -1}};
 
 typedef struct match {
     const mfi_problem *p;
@@ -75,13 +78,13 @@ static bool load(match *m, const mfi_instr *in, form *out)
         out->constant = 1;
         return true;
     }
+    if (!(kinds & IS_TILE) && (kinds & (IS_ALONG_M | IS_ALONG_N))) {
+        out->crossing = in->operand;
+        return true;
+    }
     MF_REFUSE_UNLESS(kinds & IS_TILE, NO_EPILOGUE,
-                     "operand x%d varies along %s; cuBLASLt adds a vector along %s or a full matrix",
-                     m->p->chain.operand[in->operand].view.slot,
-                     kinds & IS_ALONG_M   ? "m"
-                     : kinds & IS_ALONG_N ? "n"
-                                          : "neither m nor n",
-                     m->row_major ? "n" : "m");
+                     "operand x%d varies along neither m nor n; cuBLASLt adds a vector along %s or a full matrix",
+                     m->p->chain.operand[in->operand].view.slot, m->row_major ? "n" : "m");
     out->residual = in->operand;
     out->beta = 1;
     return true;
@@ -102,7 +105,12 @@ static bool as_residual(match *m, form *f)
 /* Not a derivative, nor anything after the scale of the result. */
 static bool is_sum(const form *f)
 {
-    return !f->derivative && !f->absolute && f->result_scale < 0;
+    return !f->derivative && !f->absolute && f->result_scale < 0 && f->crossing < 0;
+}
+
+static bool is_scaled(const form *f)
+{
+    return f->scales || f->outer[0] >= 0 || f->outer[1] >= 0;
 }
 
 static bool add(match *m, const form *x, const form *y, double sign, form *out)
@@ -110,10 +118,14 @@ static bool add(match *m, const form *x, const form *y, double sign, form *out)
     mfi_bid *bid = m->bid;
     form a = *x, b = *y;
     MF_REFUSE_UNLESS(!a.activation && !b.activation, NO_EPILOGUE, "something is added after the activation");
+    MF_REFUSE_UNLESS(a.crossing < 0 && b.crossing < 0, NO_EPILOGUE,
+                     "a vector along %s is added; cuBLASLt adds one along %s or a full matrix",
+                     m->row_major ? "m" : "n", m->row_major ? "n" : "m");
     MF_REFUSE_UNLESS(is_sum(&a) && is_sum(&b), NO_EPILOGUE, "something is added to a scaled result or a derivative");
     bool single = (a.scales && a.alpha == 0) || (b.scales && b.alpha == 0), twice = a.alpha != 0 && b.alpha != 0;
     MF_REFUSE_UNLESS(!single, NO_EPILOGUE, "a single value in memory is added");
-    MF_REFUSE_UNLESS(!twice || (!a.scales && !b.scales), NO_EPILOGUE, "two products with different scales are added");
+    MF_REFUSE_UNLESS(!twice || (!is_scaled(&a) && !is_scaled(&b)), NO_EPILOGUE,
+                     "two products with different scales are added");
     if (a.bias >= 0 && b.bias >= 0 && a.bias != b.bias && !as_residual(m, &b))
         (void)as_residual(m, &a);
     MF_REFUSE_UNLESS(a.bias < 0 || b.bias < 0 || a.bias == b.bias, NO_EPILOGUE,
@@ -128,8 +140,10 @@ static bool add(match *m, const form *x, const form *y, double sign, form *out)
                   .bias = a.bias >= 0 ? a.bias : b.bias,
                   .aux = -1,
                   .result_scale = -1,
+                  .crossing = -1,
                   .scales = a.scales + b.scales};
     memcpy(out->scale, a.scales ? a.scale : b.scale, sizeof out->scale);
+    memcpy(out->outer, is_scaled(&a) ? a.outer : b.outer, sizeof out->outer);
     return true;
 }
 
@@ -160,12 +174,32 @@ static bool scale(match *m, const form *x, const form *y, form *out)
     MF_REFUSE_UNLESS(!y->activation, NO_EPILOGUE, "the activation's result is scaled");
     MF_REFUSE_UNLESS(y->residual < 0 && y->bias < 0 && (y->alpha == 0 || y->constant == 0), NO_EPILOGUE,
                      "a sum is multiplied by a value in memory; cuBLASLt scales the product alone");
+    MF_REFUSE_UNLESS(y->outer[0] < 0 && y->outer[1] < 0, NO_EPILOGUE, "a single scale beside vectors of them");
     MF_REFUSE_UNLESS(x->scales + y->scales <= 2, NO_EPILOGUE, "three scales in memory; cuBLASLt has two");
     *out = *y;
     out->alpha *= x->constant;
     out->constant *= x->constant;
     for (int i = 0; i < x->scales; i++)
         out->scale[out->scales++] = x->scale[i];
+    return true;
+}
+
+static bool is_vector(const form *f)
+{
+    bool bare = f->alpha == 0 && f->residual < 0 && f->constant == 0 && !f->scales;
+    return bare && ((f->bias >= 0 && f->gamma == 1 && is_sum(f)) || f->crossing >= 0);
+}
+
+/* One scale for each row of the product, or for each column. */
+static bool scale_by_vector(match *m, const form *product, const form *vector, form *out)
+{
+    mfi_bid *bid = m->bid;
+    bool other = vector->crossing >= 0;
+    MF_REFUSE_UNLESS(product->alpha != 0 && product->residual < 0 && product->bias < 0 && product->constant == 0 &&
+                         !product->scales && !product->activation && is_sum(product) && product->outer[other] < 0,
+                     NO_EPILOGUE, "a vector multiplies something other than the product");
+    *out = *product;
+    out->outer[other] = other ? vector->crossing : vector->bias;
     return true;
 }
 
@@ -186,6 +220,8 @@ static bool multiply(match *m, const form *x, const form *y, form *out)
     mfi_bid *bid = m->bid;
     if (x->derivative != y->derivative && !is_constant(x->derivative ? y : x))
         return differentiate(m, x->derivative ? y : x, x->derivative ? x : y, out);
+    if (is_vector(x) != is_vector(y) && !is_constant(is_vector(x) ? y : x))
+        return scale_by_vector(m, is_vector(x) ? y : x, is_vector(x) ? x : y, out);
     MF_REFUSE_UNLESS(is_sum(x) && is_sum(y), NO_EPILOGUE, "a scaled result or a derivative is multiplied");
     const form *scalar = is_constant(y) ? y : x, *other = scalar == y ? x : y;
     MF_REFUSE_UNLESS(is_constant(scalar), NO_EPILOGUE,
@@ -382,7 +418,8 @@ static bool same(const form *a, const form *b)
     return a->alpha == b->alpha && a->beta == b->beta && a->gamma == b->gamma && a->constant == b->constant &&
            a->residual == b->residual && a->bias == b->bias && a->aux == b->aux && a->result_scale == b->result_scale &&
            a->scales == b->scales && a->scale[0] == b->scale[0] && a->scale[1] == b->scale[1] &&
-           a->activation == b->activation && a->derivative == b->derivative && a->absolute == b->absolute;
+           a->outer[0] == b->outer[0] && a->outer[1] == b->outer[1] && a->activation == b->activation &&
+           a->derivative == b->derivative && a->absolute == b->absolute;
 }
 
 /* Of two stores one has to be the GELU of the other; it comes first afterwards. */
@@ -446,7 +483,8 @@ static bool accept(match *m, int store, int aux, mfi_lt_epilogue *out)
     form own = m->value[in->a];
     const form *f = &own;
     mfi_lt_beside kind = MFI_LT_NOTHING;
-    MF_REFUSE_UNLESS(!own.derivative && !own.absolute, NO_EPILOGUE, "something other than the product is stored");
+    MF_REFUSE_UNLESS(!own.derivative && !own.absolute && own.crossing < 0, NO_EPILOGUE,
+                     "something other than the product is stored");
     if (m->beside >= 0 && !accept_beside(m, &own, &kind))
         return false;
     mfi_ctype acc = m->p->u.matmul.acc;
@@ -457,6 +495,9 @@ static bool accept(match *m, int store, int aux, mfi_lt_epilogue *out)
                      "the added matrix is scaled by %g%+gi", creal(f->beta), cimag(f->beta));
     MF_REFUSE_UNLESS(f->bias < 0 || f->gamma == 1, NO_EPILOGUE, "the bias is scaled by %g; cuBLASLt adds it as it is",
                      creal(f->gamma));
+    bool outer = f->outer[0] >= 0;
+    MF_REFUSE_UNLESS(outer == (f->outer[1] >= 0), NO_EPILOGUE,
+                     "a vector of scales for one side of the product; cuBLASLt takes one for each or none");
     MF_REFUSE_UNLESS(f->constant == 0, NO_EPILOGUE, "the constant %g is added", creal(f->constant));
     *out = (mfi_lt_epilogue){.alpha = {creal(f->alpha), cimag(f->alpha)},
                              .beta = {creal(f->beta), cimag(f->beta)},
@@ -466,7 +507,8 @@ static bool accept(match *m, int store, int aux, mfi_lt_epilogue *out)
                              .aux = aux < 0 ? f->aux : m->p->chain.instr[aux].operand,
                              .beside = m->beside_store,
                              .kind = kind,
-                             .scale = {f->scale[0], f->scale[1]},
+                             .scale = {outer ? f->outer[0] : f->scale[0], outer ? f->outer[1] : f->scale[1]},
+                             .outer = outer,
                              .result_scale = f->result_scale,
                              .bias_along_m = !m->row_major,
                              .activation = f->activation};

@@ -13,6 +13,10 @@ mf_status mfi_lt_check(const mfi_lt_library *lt, cublasStatus_t result, const ch
                     lt->cublasLtGetStatusName ? lt->cublasLtGetStatusName(result) : "an error", call);
 }
 
+/* Names of CUDA 12.8 and 12.9, which older headers lack: CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+ * CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F. */
+enum { A_SCALE_MODE = 31, B_SCALE_MODE = 32, OUTER_VECTOR = 3 };
+
 /* ---- the handle ---- */
 
 static void drop_library(void *object)
@@ -176,6 +180,10 @@ static mf_status describe_operation(const mfi_lt_state *s, cublasLtMatmulDescOpa
         result = lt->cublasLtMatmulDescSetAttribute(out, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb);
     if (!result)
         result = lt->cublasLtMatmulDescSetAttribute(out, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    const int32_t outer = OUTER_VECTOR;
+    for (int i = 0; i < 2 && !result && s->spec.epilogue.outer; i++)
+        result = lt->cublasLtMatmulDescSetAttribute(
+            out, (cublasLtMatmulDescAttributes_t)(i ? B_SCALE_MODE : A_SCALE_MODE), &outer, sizeof outer);
     if (!result)
         result = set_addresses(s, out, at);
     return mfi_lt_check(lt, result, "describing the operation");

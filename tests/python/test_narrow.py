@@ -1,4 +1,4 @@
-"""int8 operands on GPUs: the library's product, its limits, and what it is compared with."""
+"""int8 and fp8 operands on GPUs: what of them is the library's own work, its limits, and its results."""
 
 import json
 
@@ -31,6 +31,44 @@ def test_scales_follow_in_one_pass():
         return mf.scaled_matmul(a, b.T, s, out_dtype="int8")
 
     assert providers(scaled, bytes_of(8192, 512), bytes_of(512, 512), mf.spec((8192,))) == ["cublaslt", "generated"]
+
+
+def fp8_by_vectors(a, b, row, column, bias=None):
+    return mf.scaled_matmul(a, b.T, row, column, bias)
+
+
+@pytest.mark.compiles
+def test_vectors_of_fp8_scales():
+    a, b, bias = mf.spec((256, 512), "float8_e4m3fn"), mf.spec((128, 512), "float8_e4m3fn"), mf.spec((128,), "bfloat16")
+    row, column = mf.spec((256,)), mf.spec((128,))
+
+    def kernels(function, *args, target="sm_90a"):
+        return [step["kernel"] for step in json.loads(mf.plan(function, *args, target=target).explain("json"))["steps"]]
+
+    assert kernels(fp8_by_vectors, a, b, row, column) == ["cublasLtMatmul DEFAULT, scaled by vectors"]
+    assert kernels(fp8_by_vectors, a, b, row, column, bias) == ["cublasLtMatmul BIAS, scaled by vectors"]
+    assert not any("vectors" in k for k in kernels(fp8_by_vectors, a, b, row, column, target="sm_100a"))
+    for refused in (lambda a, b, r, c: mf.scaled_matmul(a, b.T, r), lambda a, b, r, c: mf.scaled_matmul(a, b.T, r, c) + r[:, None],
+                    lambda a, b, r, c: mf.scaled_matmul(a, b.T, r, c, activation="gelu"),
+                    lambda a, b, r, c: mf.scaled_matmul(a, b.T, r, c, out_dtype="float32"),
+                    lambda a, b, r, c: mf.scaled_matmul(a, b.T, r, c, scale_result=c[:1].reshape(()))):  # fmt: skip
+        assert not any("vectors" in k for k in kernels(refused, a, b, row, column))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [(64, 96, 32), (1024, 512, 256), (4096, 1024, 1024)], ids=str)
+@pytest.mark.parametrize("biased", [False, True])
+def test_gpu_vectors_of_fp8_scales(size, biased, rng):
+    torch = pytest.importorskip("torch")
+    m, k, n = size
+    a, b = (torch.from_numpy(values(rng, s, np.float32)).cuda().to(torch.float8_e4m3fn) for s in ((m, k), (n, k)))
+    row, column = (torch.from_numpy(values(rng, (s,), np.float32, 0.1, 3)).cuda() for s in (m, n))
+    extra = [torch.from_numpy(values(rng, (n,), np.float32)).to("cuda", torch.bfloat16)] if biased else []
+    plan = mf.plan(fp8_by_vectors, a, b, row, column, *extra)
+    got = plan.run(a, b, row, column, *extra).float().cpu().numpy()
+    want = (a.double() @ b.double().T * row.double()[:, None] * column.double() + (extra[0].double() if biased else 0)).cpu()
+    assert_close(got, want.numpy(), tolerance=1e-2)
+    assert "scaled by vectors" in plan.explain(), plan.explain()
 
 
 @pytest.mark.gpu
