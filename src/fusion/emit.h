@@ -112,6 +112,30 @@ mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm9
 /* Argument words: four tensor maps, left 0, then what follows; words->data: the operands' pointers. */
 mf_status mfi_gemm90_words(mfi_words *words, const mfi_problem *p, const mfi_gemm90 *g);
 
+/* ---- small systems (emit_solve.c, solve_batch.cuh) ---- */
+
+typedef enum mfi_solve_kind {
+    MFI_SOLVE_CHOLESKY,
+    MFI_SOLVE_LU,
+    MFI_SOLVE_WITH_FACTOR,
+    MFI_SOLVE_LOWER,
+    MFI_SOLVE_UPPER
+} mfi_solve_kind;
+
+typedef struct mfi_solve_shape {
+    mfi_solve_kind kind;
+    int n, sides;                    /* that the kernel is made for; at least those of the problem */
+    bool transpose, conjugate, unit; /* how the matrix is read, and a factor written */
+    int group, threads;              /* of a matrix, of a block */
+    size_t shared;
+    int64_t items, blocks;
+} mfi_solve_shape;
+/* False: the reason is in `bid`. */
+bool mfi_solve_shape_choose(mfi_solve_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
+mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_shape *s);
+/* words->data: addresses of a, b, x and info. */
+void mfi_solve_words(mfi_words *words, const mfi_problem *p, const mfi_solve_shape *s);
+
 /* ---- transforms (emit_fft.c) ---- */
 
 /* What a kernel of an FFT or an FFT_PAIR does, in order: a map, a first transform and its chain, each NULL where there is none;

@@ -1,0 +1,131 @@
+/* Small dense systems in batches: solve_batch.cuh, instantiated. */
+#include "emit.h"
+
+#include <stdio.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { MOST_ROWS = 64, MOST_SIDES = 16, REGISTER_WORDS = 176, REGISTER_WORDS_C128 = 112 };
+
+static bool is_real(mfi_ctype c)
+{
+    return c == MFI_F32 || c == MFI_F64;
+}
+
+static int rounded(int64_t n, int unit)
+{
+    return (int)(mfi_ceil_div(n, unit) * unit);
+}
+
+static int sides_of(int64_t nrhs)
+{
+    int sides = 1;
+    while (sides < nrhs)
+        sides *= 2;
+    return sides;
+}
+
+/* Lower or upper, as it stands once it is transposed or not. */
+static void triangle(mfi_solve_shape *s, const mfi_solve *f)
+{
+    bool upper = f->flags & MF_UPPER, turned = f->flags & (MF_TRANS | MF_ADJOINT);
+    s->kind = upper != turned ? MFI_SOLVE_UPPER : MFI_SOLVE_LOWER;
+    s->transpose = turned;
+    s->conjugate = f->flags & MF_ADJOINT;
+    s->unit = f->flags & MF_UNIT;
+}
+
+bool mfi_solve_shape_choose(mfi_solve_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
+{
+    const mfi_solve *f = &p->u.solve;
+    bool factor = f->solver == MFI_CHOLESKY;
+    memset(s, 0, sizeof *s);
+    MF_REFUSE_UNLESS(is_real(f->ctype) || f->ctype == MFI_C64 || f->ctype == MFI_C128, DTYPE, "%s",
+                     mfi_ctype_name(f->ctype));
+    MF_REFUSE_UNLESS(f->n >= 1 && f->n <= MOST_ROWS, SIZE, "n=%lld: 1 to %d unknowns, a thread each", (long long)f->n,
+                     MOST_ROWS);
+    MF_REFUSE_UNLESS(factor || (f->nrhs >= 1 && f->nrhs <= MOST_SIDES), SIZE, "%lld right-hand sides, 1 to %d",
+                     (long long)f->nrhs, MOST_SIDES);
+    int words = (int)mfi_ctype_size(f->ctype) / 4, vector = words >= 4 ? 1 : 4 / words;
+    s->n = rounded(f->n, vector > 2 ? vector : 2);
+    s->sides = factor ? 0 : sides_of(f->nrhs);
+    MF_REFUSE_UNLESS((s->n + s->sides) * words <= (words == 4 ? REGISTER_WORDS_C128 : REGISTER_WORDS), SIZE,
+                     "a row of %d numbers of %d bytes does not fit a thread's registers", s->n + s->sides, 4 * words);
+    s->kind = factor ? MFI_SOLVE_CHOLESKY : f->solver == MFI_LU_SOLVE ? MFI_SOLVE_LU : MFI_SOLVE_WITH_FACTOR;
+    s->transpose = s->conjugate = f->solver != MFI_LU_SOLVE && (f->flags & MF_UPPER) != 0;
+    if (f->solver == MFI_TRSM)
+        triangle(s, f);
+    s->group = s->n <= 4 ? 4 : s->n <= 8 ? 8 : s->n <= 16 ? 16 : s->n <= 32 ? 32 : 64;
+    s->threads = 128;
+    int columns = rounded(s->n, vector), per = columns * (columns + vector) + s->n * (s->sides ? s->sides : 1) + 8;
+    s->shared = (size_t)rounded(per, 4) * (size_t)(4 * words) * (size_t)(s->threads / s->group);
+    while (s->shared + 1024 > c->shared_bytes && s->threads > s->group) {
+        s->threads /= 2;
+        s->shared /= 2;
+    }
+    s->items = mfi_problem_points(p);
+    s->blocks = mfi_ceil_div(s->items, s->threads / s->group);
+    MF_REFUSE_UNLESS(s->items > 0 && s->blocks <= 0x7fffffff, SIZE, "%lld matrices", (long long)s->items);
+    MF_REFUSE_UNLESS(f->info.slot < 0 || f->info.dtype == MF_I32, DTYPE, "info is i32");
+    return true;
+}
+
+static const char *word(bool value)
+{
+    return value ? "true" : "false";
+}
+
+mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_shape *s)
+{
+    static const char *const kinds[] = {"CHOLESKY", "LU", "WITH_FACTOR", "LOWER", "UPPER"};
+    const mfi_solve *f = &p->u.solve;
+    mfi_text text = {0};
+    mf_dtype own = mfi_ctype_dtype(f->ctype);
+    *out = (mfi_source){.text = NULL};
+    mfi_text_add(
+        &text,
+        "#include \"device/solve_batch.cuh\"\n\nnamespace\n{\n\n"
+        "typedef mf::solve_batch<mf::SOLVE_%s, %s, %d, %d, %s, %s, %s, %d, %d, %s, %s> batch;\n\n} // namespace\n\n",
+        kinds[s->kind], mfi_emit_ctype(f->ctype), s->n, s->sides, mfi_emit_storage(f->a.dtype),
+        mfi_emit_storage(f->b.slot >= 0 ? f->b.dtype : own), mfi_emit_storage(f->x.slot >= 0 ? f->x.dtype : own),
+        p->ndim > 0 ? p->ndim : 1, s->threads, word(s->conjugate), word(s->unit));
+    if (!text.failed) {
+        snprintf(out->name, sizeof out->name, "mf_solve_%016llx",
+                 (unsigned long long)XXH3_64bits(text.data, text.length));
+        mfi_text_add(&text,
+                     "extern \"C\" __global__ void __launch_bounds__(%d) %s(const __grid_constant__ batch::args a)\n{\n"
+                     "    MF_DYNAMIC_SHARED(uint4, shared);\n    batch::run(a, blockIdx.x, shared);\n}\n",
+                     s->threads, out->name);
+        out->text = mfi_text_take(&text);
+    }
+    mfi_text_free(&text);
+    return out->text ? MF_OK : MFI_NO_MEMORY(text.capacity);
+}
+
+static void add_strides(mfi_words *w, const mfi_problem *p, const mfi_view *v, bool matrix, bool transpose)
+{
+    int nd = p->ndim > 0 ? p->ndim : 1;
+    for (int d = 0; d < nd; d++)
+        w->word[w->count++] = v->slot < 0 || p->ndim == 0 ? 0 : (uint64_t)v->strides[d];
+    for (int d = 0; matrix && d < 2; d++)
+        w->word[w->count++] = v->slot < 0 ? 0 : (uint64_t)v->strides[p->ndim + (transpose ? 1 - d : d)];
+}
+
+void mfi_solve_words(mfi_words *w, const mfi_problem *p, const mfi_solve_shape *s)
+{
+    const mfi_solve *f = &p->u.solve;
+    w->count = 0;
+    w->word[w->count++] = (uint64_t)s->items;
+    w->word[w->count++] = (uint64_t)f->n;
+    w->word[w->count++] = (uint64_t)(f->solver == MFI_CHOLESKY ? 0 : f->nrhs);
+    w->data = w->count;
+    for (int i = 0; i < 4; i++)
+        w->word[w->count++] = 0;
+    for (int d = 0; d < (p->ndim > 0 ? p->ndim : 1); d++)
+        w->word[w->count++] = p->ndim > 0 ? (uint64_t)p->shape[d] : 1;
+    add_strides(w, p, &f->a, true, s->transpose);
+    add_strides(w, p, &f->b, true, false);
+    add_strides(w, p, &f->x, true, f->solver == MFI_CHOLESKY && s->transpose);
+    add_strides(w, p, &f->info, false, false);
+}

@@ -1,0 +1,99 @@
+/* Provider `generated_solve`: batches of small dense systems, each by a group of threads, in one kernel. */
+#include "cuda_api.h"
+#include "emit.h"
+
+#include <stdio.h>
+
+typedef struct state {
+    const mfi_problem *problem;
+    mfi_solve_shape shape;
+    mfi_words words;
+    mf_context *context;
+    const mfi_module *module; /* the context's */
+} state;
+
+static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
+{
+    mfi_solve_shape s;
+    MF_REFUSE_UNLESS(c->cuda, WRONG_TARGET, "generated kernels run on GPUs");
+    MF_REFUSE_UNLESS(p->anchor == MFI_SOLVE, NOT_ANCHOR, "it solves");
+#ifndef MFI_WITH_CUDA
+    return mfi_refuse(bid, MFI_R_NOT_BUILT, "built without CUDA's headers");
+#endif
+    MF_REFUSE_UNLESS(c->library[MFI_LIB_NVRTC], NOT_FOUND, "NVRTC compiles the kernels");
+    MF_REFUSE_UNLESS(c->sm >= 80, WRONG_TARGET, "sm_80 or newer is needed, this is %s", c->arch);
+    if (!mfi_solve_shape_choose(&s, p, c, bid))
+        return false;
+    bid->bytes = mfi_problem_bytes(p);
+    bid->launches = 1;
+    /* A step of a factorisation waits for the one before it: about 120 ns, for as many matrices as run together. */
+    double rounds = (double)mfi_ceil_div(s.blocks, (int64_t)c->multiprocessors * 8);
+    bid->cost_us = (double)bid->bytes / (c->bytes_per_us * 0.4) + rounds * 0.12 * s.n + c->launch_us;
+    snprintf(bid->kernel, sizeof bid->kernel, "mf_solve n=%d", s.n);
+    return true;
+}
+
+static mf_status make(state *s, const mfi_caps *c, mfi_bid *bid)
+{
+    mfi_bid unused = {0};
+    mfi_source source;
+    mfi_module *module = NULL;
+    if (!mfi_solve_shape_choose(&s->shape, s->problem, c, &unused))
+        return mfi_fail(MF_E_UNSUPPORTED, "%s", unused.detail);
+    mfi_solve_words(&s->words, s->problem, &s->shape);
+    MF_TRY(mfi_emit_solve(&source, s->problem, &s->shape));
+    mf_status status = mfi_jit_compile(&module, s->context, source.name, source.text, true);
+    mf_free(source.text);
+    MF_TRY(status);
+    s->module = module;
+    snprintf(bid->kernel, sizeof bid->kernel, "%s", module->name);
+    return c->present ? mfi_cuda_function_shared(module->function, s->shape.shared) : MF_OK;
+}
+
+static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
+{
+    state *s = mfi_calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s)
+        return MFI_NO_MEMORY(sizeof *s);
+    s->problem = p;
+    s->context = context;
+    mf_status status = make(s, c, bid);
+    if (status != MF_OK) {
+        mf_free(s);
+        return status;
+    }
+    *out = s;
+    return MF_OK;
+}
+
+static uint64_t address(const mfi_run *r, const mfi_view *view)
+{
+    if (view->slot < 0)
+        return 0;
+    return (uint64_t)(uintptr_t)r->slots[view->slot] + (uint64_t)(view->offset * (int64_t)mf_dtype_size(view->dtype));
+}
+
+static mf_status run(void *opaque, const mfi_run *r)
+{
+    const state *s = opaque;
+    const mfi_solve *f = &s->problem->u.solve;
+    const mfi_view *views[] = {&f->a, &f->b, &f->x, &f->info};
+    uint64_t words[MFI_MAX_WORDS];
+    memcpy(words, s->words.word, (size_t)s->words.count * sizeof *words);
+    for (size_t i = 0; i < MFI_COUNT(views); i++)
+        words[s->words.data + (int)i] = address(r, views[i]);
+    return mfi_jit_launch(s->module, r->context, (int)s->shape.blocks, s->shape.threads, s->shape.shared, words,
+                          (size_t)s->words.count * sizeof *words, r->stream);
+}
+
+static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
+{
+    const state *s = opaque;
+    MF_REQUIRE(index == 0, MF_E_INVALID, "kernel %d was asked for; the step has 1", index);
+    const mfi_module *m = s->module;
+    *out = (mf_kernel_info){m->name, m->source, m->cubin, m->cubin_bytes, m->registers, m->shared, m->spills};
+    return MF_OK;
+}
+
+const mfi_provider mfi_provider_solve_generated = {"generated_solve", query, prepare, run, mf_free, kernel, NULL, NULL};

@@ -1,0 +1,229 @@
+// solve.cuh and the batches over it through the emulator: residuals against double precision, failures as data, every size, layout
+// and type.
+#include "mathfuse/device/emulate.h"
+#include "device/solve_batch.cuh"
+#include "expect.h"
+
+using namespace mf;
+
+template <class B> static void kernel(typename B::args p)
+{
+    MF_DYNAMIC_SHARED(float, shared);
+    B::run(p, blockIdx.x, shared);
+}
+
+template <class T> static T from(complex x)
+{
+    if constexpr (is_complex<T>)
+        return T{(real_t<T>)x.real(), (real_t<T>)x.imag()};
+    else
+        return (T)x.real();
+}
+template <class T> static complex to(T x)
+{
+    if constexpr (is_complex<T>)
+        return complex(x.re, x.im);
+    else
+        return complex((double)x, 0);
+}
+
+template <class T> static complex random_complex()
+{
+    return complex(random_number(), is_complex<T> ? random_number() : 0);
+}
+
+static const int THREADS = 128;
+
+template <class T> struct batch {
+    int items, n, nrhs;
+    bool columns; // stored by columns
+    std::vector<T> a, b, x;
+    std::vector<int> info;
+
+    batch(int items_, int n_, int nrhs_, bool columns_)
+        : items(items_), n(n_), nrhs(nrhs_), columns(columns_), a((size_t)(items * n * n)),
+          b((size_t)(items * n * nrhs)), x((size_t)(items * n * (n > nrhs ? n : nrhs)), from<T>(complex(7, 7))),
+          info((size_t)items, -1)
+    {
+        for (T &v : a)
+            v = from<T>(random_complex<T>());
+        for (T &v : b)
+            v = from<T>(random_complex<T>());
+    }
+    T &at(int item, int i, int j) { return a[(size_t)(item * n * n + (columns ? j * n + i : i * n + j))]; }
+
+    // Hermitian with a large diagonal, in the lower triangle; NaN above it, which nobody is to read into a result.
+    void make_definite()
+    {
+        for (int k = 0; k < items; k++)
+            for (int i = 0; i < n; i++) {
+                at(k, i, i) = from<T>(complex(n + 1 + random_number(), 0));
+                for (int j = i + 1; j < n; j++)
+                    at(k, i, j) = from<T>(complex(NAN, NAN));
+            }
+    }
+    complex full(int k, int i, int j) { return j <= i ? to(at(k, i, j)) : std::conj(to(at(k, j, i))); }
+
+    template <class B> void run(bool rhs)
+    {
+        typename B::args p = {};
+        p.items = items, p.n = n, p.nrhs = nrhs;
+        p.a = a.data(), p.b = rhs ? b.data() : nullptr, p.x = x.data(), p.info = info.data();
+        p.shape[0] = items;
+        i64 as[3] = {(i64)n * n, columns ? 1 : n, columns ? n : 1}, bs[3] = {(i64)n * nrhs, nrhs, 1};
+        for (int d = 0; d < 3; d++) {
+            p.a_stride[d] = as[d];
+            p.b_stride[d] = bs[d];
+            p.x_stride[d] = rhs ? bs[d] : as[d];
+        }
+        p.info_stride[0] = 1;
+        const char *error = emulate::launch(kernel<B>, (items + B::groups - 1) / B::groups, THREADS, B::BYTES, p);
+        EXPECT(!error, "n=%d: %s", n, error);
+    }
+
+    // Largest |A x - b| beside |A| |x|, of items that did not fail.
+    double residual(bool definite)
+    {
+        double worst = 0;
+        for (int k = 0; k < items; k++)
+            for (int i = 0; i < n && info[(size_t)k] == 0; i++)
+                for (int r = 0; r < nrhs; r++) {
+                    complex sum = -to(b[(size_t)((k * n + i) * nrhs + r)]);
+                    double scale = std::abs(sum);
+                    for (int j = 0; j < n; j++) {
+                        complex product =
+                            (definite ? full(k, i, j) : to(at(k, i, j))) * to(x[(size_t)((k * n + j) * nrhs + r)]);
+                        sum += product;
+                        scale += std::abs(product);
+                    }
+                    worst = fmax(worst, std::abs(sum) / scale);
+                    if (std::abs(sum) != std::abs(sum))
+                        worst = INFINITY;
+                }
+        return worst;
+    }
+};
+
+template <class T> static double epsilon()
+{
+    return sizeof(real_t<T>) == 4 ? 1.2e-7 : 2.3e-16;
+}
+
+template <class T, int N, int R> static void expect_solves(int n, int nrhs, bool columns)
+{
+    typedef solve_batch<SOLVE_LU, T, N, R, T, T, T, 1, THREADS, false, false> LU;
+    typedef solve_batch<SOLVE_CHOLESKY, T, N, R, T, T, T, 1, THREADS, false, false> CHOLESKY;
+    batch<T> general(LU::groups + 2, n, nrhs, columns);
+    general.template run<LU>(true);
+    EXPECT(general.residual(false) < 20 * n * epsilon<T>(), "LU n=%d: residual %g", n, general.residual(false));
+    for (int info : general.info)
+        EXPECT(info == 0, "LU n=%d: info %d", n, info);
+    batch<T> definite(CHOLESKY::groups + 2, n, nrhs, columns);
+    definite.make_definite();
+    definite.template run<CHOLESKY>(true);
+    EXPECT(definite.residual(true) < 20 * n * epsilon<T>(), "Cholesky n=%d: residual %g", n, definite.residual(true));
+}
+
+template <class T, int N> static void expect_factor(int n, bool columns)
+{
+    typedef solve_batch<SOLVE_CHOLESKY, T, N, 0, T, T, T, 1, THREADS, false, false> F;
+    batch<T> m(F::groups + 1, n, 1, columns);
+    m.make_definite();
+    m.template run<F>(false);
+    double worst = 0;
+    auto l = [&](int k, int i, int j) { return to(m.x[(size_t)(k * n * n + (columns ? j * n + i : i * n + j))]); };
+    for (int k = 0; k < m.items; k++)
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < n; j++) {
+                complex sum = -m.full(k, i, j);
+                for (int s = 0; s < n; s++)
+                    sum += l(k, i, s) * std::conj(l(k, j, s));
+                worst = fmax(worst, std::abs(sum) / (n + 1));
+                EXPECT(j <= i || l(k, i, j) == 0.0, "n=%d: above the diagonal", n);
+            }
+    EXPECT(worst < 10 * n * epsilon<T>(), "factor n=%d: %g", n, worst);
+}
+
+template <class T, int N, bool UNIT> static void expect_triangles(int n)
+{
+    for (int upper = 0; upper < 2; upper++) {
+        typedef solve_batch<SOLVE_LOWER, T, N, 2, T, T, T, 1, THREADS, false, UNIT> L;
+        typedef solve_batch<SOLVE_UPPER, T, N, 2, T, T, T, 1, THREADS, false, UNIT> U;
+        batch<T> m(5, n, 2, false);
+        for (int k = 0; k < m.items; k++)
+            for (int i = 0; i < n; i++)
+                for (int j = 0; j < n; j++) {
+                    if (i == j)
+                        m.at(k, i, j) = from<T>(complex(UNIT ? NAN : 2 + random_number(), 0));
+                    else if ((j > i) != (upper != 0))
+                        m.at(k, i, j) = from<T>(complex(NAN, NAN));
+                    else if (UNIT)
+                        m.at(k, i, j) = from<T>(to(m.at(k, i, j)) / (double)n);
+                }
+        if (upper)
+            m.template run<U>(true);
+        else
+            m.template run<L>(true);
+        for (int k = 0; k < m.items; k++)
+            for (int i = 0; i < n; i++)
+                for (int j = 0; j < n; j++) // as the whole matrix
+                    if (i == j && UNIT)
+                        m.at(k, i, j) = from<T>(complex(1, 0));
+                    else if (i != j && (j > i) != (upper != 0))
+                        m.at(k, i, j) = T();
+        EXPECT(m.residual(false) < 10 * n * epsilon<T>(), "triangle n=%d upper %d: %g", n, upper, m.residual(false));
+    }
+}
+
+static void expect_failures()
+{
+    typedef solve_batch<SOLVE_LU, float, 8, 1, float, float, float, 1, THREADS, false, false> LU;
+    typedef solve_batch<SOLVE_CHOLESKY, float, 8, 1, float, float, float, 1, THREADS, false, false> CHOLESKY;
+    batch<float> m(6, 8, 1, false);
+    for (int i = 0; i < 8; i++) // column 3 of matrix 2 is 0; matrix 4 has a NaN
+        m.at(2, i, 3) = 0;
+    m.at(4, 5, 1) = NAN;
+    m.run<LU>(true);
+    const int want[6] = {0, 0, 4, 0, 0, 0};
+    for (int k = 0; k < 6; k++)
+        EXPECT(m.info[(size_t)k] == want[k], "LU of matrix %d: info %d", k, m.info[(size_t)k]);
+    for (int k = 0; k < 6; k++)
+        EXPECT((m.x[(size_t)(k * 8)] != m.x[(size_t)(k * 8)]) == (k == 2 || k == 4), "LU of matrix %d: %g", k,
+               (double)m.x[(size_t)(k * 8)]);
+    batch<float> d(6, 8, 1, false);
+    d.make_definite();
+    d.at(1, 5, 5) = -1;
+    d.at(3, 0, 0) = NAN;
+    d.run<CHOLESKY>(true);
+    const int info[6] = {0, 6, 0, 1, 0, 0};
+    for (int k = 0; k < 6; k++)
+        EXPECT(d.info[(size_t)k] == info[k], "Cholesky of matrix %d: info %d", k, d.info[(size_t)k]);
+    EXPECT(d.residual(true) < 1e-5, "the others: %g", d.residual(true));
+}
+
+int main()
+{
+    for (int columns = 0; columns < 2; columns++) {
+        expect_solves<float, 1, 1>(1, 1, columns);
+        expect_solves<float, 4, 1>(3, 1, columns);
+        expect_solves<float, 8, 2>(8, 2, columns);
+        expect_solves<float, 20, 4>(17, 3, columns);
+        expect_solves<float, 32, 1>(32, 1, columns);
+        expect_solves<double, 12, 2>(10, 2, columns);
+        expect_solves<double, 16, 1>(16, 1, columns);
+        expect_solves<c64, 8, 1>(7, 1, columns);
+        expect_solves<c128, 20, 2>(20, 2, columns);
+        expect_factor<float, 8>(8, columns);
+        expect_factor<double, 20>(18, columns);
+        expect_factor<c64, 12>(11, columns);
+    }
+    expect_solves<float, 64, 1>(50, 1, false);
+    expect_solves<double, 40, 1>(40, 1, false);
+    expect_factor<float, 64>(64, false);
+    expect_triangles<float, 12, false>(11);
+    expect_triangles<c64, 8, false>(8);
+    expect_triangles<double, 16, true>(16);
+    expect_triangles<float, 40, false>(37);
+    expect_failures();
+    return finish("solve");
+}

@@ -1,0 +1,110 @@
+"""Small systems in batches on a GPU: plans and kernels anywhere, results where there is one."""
+
+import json
+
+import mathfuse as mf
+import numpy as np
+import pytest
+
+S = mf.spec
+DTYPES = {"f32": (np.float32, 2e-3), "f64": (np.float64, 1e-10), "c64": (np.complex64, 2e-3), "c128": (np.complex128, 1e-10)}
+FUNCTIONS = {
+    "solve": lambda a, b: mf.linalg.solve(a, b),
+    "cholesky": lambda a, b: mf.linalg.cholesky(a),
+    "upper": lambda a, b: mf.linalg.cholesky(a, upper=True),
+    "lower triangle": lambda a, b: mf.linalg.solve_triangular(a, b, lower=True),
+    "upper triangle": lambda a, b: mf.linalg.solve_triangular(a, b, lower=False),
+}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    "n, nrhs, dtype, target, names",
+    [
+        *((n, 2, dtype, "sm_90a", list(FUNCTIONS)) for n in (3, 17) for dtype in DTYPES),
+        (32, 1, "f32", "sm_80", ["solve", "cholesky"]),
+        (40, 1, "f32", "sm_90a", ["solve", "cholesky"]),
+        (40, 1, "f64", "sm_100a", ["solve", "cholesky"]),
+        (24, 1, "c128", "sm_100a", ["solve"]),
+        (32, 1, "c128", "sm_90a", ["solve"]),
+    ],
+)
+def test_one_kernel_without_local_memory(n, nrhs, dtype, target, names):
+    for name in names:
+        function = FUNCTIONS[name]
+        plan = mf.plan(function, S((1000, n, n), dtype), S((1000, n, nrhs), dtype), target=target)
+        (step,) = json.loads(plan.explain("json"))["steps"]
+        if step["provider"] != "generated_solve":
+            reasons = {r["provider"]: r["detail"] for r in step["refusals"]}
+            assert dtype == "c128" and "registers" in reasons["generated_solve"], (name, reasons["generated_solve"])
+            continue
+        called = 16 if dtype in ("f64", "c128") else 0  # the frame of double precision's slow division
+        assert step["launches"] == 1 and step["spills"] <= called, (name, step["spills"])
+
+
+def arrays(batch, n, nrhs, dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    kind = DTYPES[dtype][0]
+    a = rng.standard_normal((*batch, n, n)) + (1j * rng.standard_normal((*batch, n, n)) if dtype[0] == "c" else 0)
+    b = rng.standard_normal((*batch, n, nrhs)) + (1j * rng.standard_normal((*batch, n, nrhs)) if dtype[0] == "c" else 0)
+    return (a @ np.conj(np.swapaxes(a, -1, -2)) + n * np.eye(n)).astype(kind), a.astype(kind), b.astype(kind)
+
+
+def on_gpu(function, *host):
+    torch = pytest.importorskip("torch")
+    device = [torch.from_numpy(np.ascontiguousarray(x)).cuda() for x in host]
+    plan = mf.plan(function, *device)
+    assert json.loads(plan.explain("json"))["steps"][0]["provider"] == "generated_solve"
+    result = plan.run(*device)
+    return result.cpu().numpy()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n, nrhs", [(1, 1), (3, 1), (8, 3), (16, 2), (31, 1), (32, 16), (33, 1), (40, 4)])
+def test_results(n, nrhs, dtype):
+    definite, general, b = arrays((7, 5), n, nrhs, dtype)
+    if dtype == "c128" and n + nrhs > 24:
+        pytest.skip("rows of so many numbers do not fit a thread's registers")
+    tolerance = DTYPES[dtype][1]
+    for name, function in FUNCTIONS.items():
+        a = general if name == "solve" else definite
+        got = on_gpu(function, a, b)
+        if name in ("cholesky", "upper"):
+            want = np.linalg.cholesky(a.astype(np.complex128 if dtype[0] == "c" else np.float64))
+            want = want if name == "cholesky" else np.conj(np.swapaxes(want, -1, -2))
+        elif name == "solve":
+            want = np.linalg.solve(a.astype(np.complex128), b)
+        else:
+            part = np.tril(a) if name.startswith("lower") else np.triu(a)
+            want = np.linalg.solve(part.astype(np.complex128), b)
+        assert np.abs(got - want).max() <= tolerance * max(1, np.abs(want).max()), name
+
+
+@pytest.mark.gpu
+def test_pivoting_and_failures():
+    torch = pytest.importorskip("torch")
+    a = np.zeros((3, 4, 4), np.float32)
+    a[0] = np.fliplr(np.eye(4))  # only pivoting helps
+    a[1] = np.eye(4)
+    a[1, 2, 2] = 0
+    a[2] = 2 * np.eye(4)
+    b = np.arange(12, dtype=np.float32).reshape(3, 4, 1)
+    x, info = mf.linalg.solve(torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda(), check=False)
+    assert info.tolist() == [0, 3, 0] and torch.isnan(x[1]).all()
+    assert x[0, :, 0].tolist() == [3, 2, 1, 0] and x[2, :, 0].tolist() == [4, 4.5, 5, 5.5]
+    with pytest.raises(np.linalg.LinAlgError, match="1"):
+        mf.linalg.solve(torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda())
+    factor, info = mf.linalg.cholesky(torch.from_numpy(-a[2:]).cuda(), check=False)
+    assert info.tolist() == [1]
+
+
+@pytest.mark.gpu
+def test_views_and_reruns():
+    torch = pytest.importorskip("torch")
+    definite, general, b = arrays((64,), 20, 2, "f32")
+    at, bt = torch.from_numpy(general).cuda().mT, torch.from_numpy(b).cuda().flip(0)
+    got = mf.linalg.solve(at, bt)
+    want = np.linalg.solve(np.swapaxes(general.astype(np.float64), 1, 2), b[::-1])
+    assert np.abs(got.cpu().numpy() - want).max() < 1e-2 * np.abs(want).max()
+    assert torch.equal(got, mf.linalg.solve(at, bt)), "reruns are bit-identical"
