@@ -13,6 +13,7 @@ UNIT: int
 TRANS: int
 ADJOINT: int
 FULL: int
+SYMMETRIC: int
 RAW: int
 MAX_DIMS: int
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from mathfuse import _core, _functions, _interop, _views, fft, linalg
 from mathfuse._einsum import contract
+from mathfuse._linalg_products import contract_axes, diagonal_with_offset
 from mathfuse._trace import (
     Traced,
     apply,
@@ -17,7 +18,6 @@ from mathfuse._trace import (
     current,
     general_power,
     matmul,
-    normalise_axes,
     power,
     reduce,
 )
@@ -238,30 +238,7 @@ def _inner(a: Any, b: Any) -> Any:
 
 
 def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    x, y = as_traced(a), as_traced(b)
-    if isinstance(axes, int):
-        first, second = list(range(x.ndim - axes, x.ndim)), list(range(axes))
-    else:
-        sides = [list(s) if isinstance(s, (tuple, list)) else [s] for s in axes]
-        first, second = (list(normalise_axes(s, v.ndim)) for s, v in zip(sides, (x, y)))
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    left, right = list(letters[: x.ndim]), list(letters[x.ndim : x.ndim + y.ndim])
-    for i, j in zip(first, second):
-        right[j] = left[i]
-    kept = [c for d, c in enumerate(left) if d not in first] + [c for d, c in enumerate(right) if d not in second]
-    return contract(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", [x, y])
-
-
-def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    value = as_traced(x)
-    if (
-        ord is not None
-        and not (ord == "fro" and (axis is None or isinstance(axis, tuple)))
-        and not (ord == 2 and isinstance(axis, int))
-    ):
-        raise _refuse("linalg.norm", f" with ord={ord!r}; the Euclidean and Frobenius norms can")
-    squares = apply("square", value) if value._dtype[0] != "c" else apply("square", value.real) + apply("square", value.imag)
-    return apply("sqrt", reduce("sum", squares, axis, keepdims))
+    return contract_axes(as_traced(a), as_traced(b), axes)
 
 
 def _trace_of(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
@@ -269,10 +246,7 @@ def _trace_of(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: An
 
 
 def _diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    x = as_traced(a)
-    if offset or x.shape[axis1] != x.shape[axis2]:
-        raise _refuse("diagonal", " for an offset or axes of two lengths; slice first")
-    return _views.diagonal(x, axis1, axis2)
+    return diagonal_with_offset(_views.moveaxis(as_traced(a), (axis1, axis2), (-2, -1)), offset)
 
 
 _LARGEST = {"f16": 65504.0, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
@@ -415,15 +389,15 @@ def _table() -> dict[Any, Callable[..., Any]]:
         np.mean: _reduction("mean"),
         np.var: _spread(False),
         np.std: _spread(True),
-        np.linalg.solve: lambda a, b: linalg.solve(a, b),
-        np.linalg.cholesky: lambda a, /, *, upper=False: linalg.cholesky(a, upper=upper),
-        np.linalg.norm: _norm,
         np.round: _round,
     }
     for name, op in {"max": "max", "min": "min", "amax": "max", "amin": "min", "any": "any", "all": "all"}.items():
         table[getattr(np, name)] = _extreme(op)
     for name in ("concatenate", "stack", "vstack", "hstack", "dstack", "block", "column_stack", "append"):
         table[getattr(np, name)] = _stack_refused
+    for name in linalg.__all__:
+        if hasattr(np.linalg, name) and name[0].islower():
+            table[getattr(np.linalg, name)] = getattr(linalg, name)
     for name in fft.__all__:
         if hasattr(np.fft, name) and not name.endswith("freq"):
             table[getattr(np.fft, name)] = _transform(getattr(fft, name))

@@ -529,7 +529,7 @@ def _raise_for_info(name: str, info: Any) -> None:
     host = _interop.to_numpy(info)
     if not host.any():
         return
-    from mathfuse.linalg import failure
+    from mathfuse._linalg import failure
 
     raise failure(name, host)
 

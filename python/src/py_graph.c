@@ -218,7 +218,9 @@ static PyObject *graph_solver(METHOD_ARGS)
 /* Decompositions: kind, operands, flags, rcond. */
 static PyObject *graph_factor(METHOD_ARGS)
 {
-    static const char *const kinds[] = {"lu_factor", "lu_solve", "inv", "qr", "eigh", "svd", "eig", "lstsq", NULL};
+    static const char *const kinds[] = {
+        "lu_factor",       "lu_solve",          "inv", "qr", "eigh", "svd", "eig", "lstsq",
+        "solve_symmetric", "solve_tridiagonal", NULL};
     const char *name = NULL;
     mfpy_ints operands;
     int flags = 0;
@@ -251,6 +253,10 @@ static PyObject *graph_factor(METHOD_ARGS)
         return node_result(self, defining, mf_graph_eig(g, x[0]));
     case 7:
         return node_result(self, defining, mf_graph_lstsq(g, x[0], x[1], rcond));
+    case 8:
+        return node_result(self, defining, mf_graph_solve_symmetric(g, x[0], x[1], flags));
+    case 9:
+        return node_result(self, defining, mf_graph_solve_tridiagonal(g, x[0], x[1]));
     default:
         return NULL;
     }
@@ -373,8 +379,10 @@ static PyObject *graph_describe(METHOD_ARGS)
 
 static int tune_policy(const char *name, int *out)
 {
-    static const char *const names[] = {
-        [MF_TUNE_OFF] = "off", [MF_TUNE_CACHED] = "cached", [MF_TUNE_MEASURE] = "measure", [MF_TUNE_REQUIRE] = "require"};
+    static const char *const names[] = {[MF_TUNE_OFF] = "off",
+                                        [MF_TUNE_CACHED] = "cached",
+                                        [MF_TUNE_MEASURE] = "measure",
+                                        [MF_TUNE_REQUIRE] = "require"};
     *out = MF_TUNE_DEFAULT;
     for (int i = MF_TUNE_OFF; name && i <= MF_TUNE_REQUIRE; i++)
         if (!strcmp(names[i], name)) {

@@ -280,6 +280,7 @@ static int module_exec(PyObject *module)
                    PyModule_AddIntConstant(module, "TRANS", MF_TRANS) < 0 ||
                    PyModule_AddIntConstant(module, "ADJOINT", MF_ADJOINT) < 0 ||
                    PyModule_AddIntConstant(module, "FULL", MF_FULL) < 0 ||
+                   PyModule_AddIntConstant(module, "SYMMETRIC", MF_SYMMETRIC) < 0 ||
                    PyModule_AddIntConstant(module, "RAW", MF_RAW) < 0 ||
                    PyModule_AddIntConstant(module, "MAX_DIMS", MF_MAX_DIMS) < 0
                ? -1

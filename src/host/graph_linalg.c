@@ -198,11 +198,25 @@ mf_node mf_graph_solve_triangular(mf_graph *g, mf_node a, mf_node b, int flags)
     return solver(g, MFI_TRSM, "solve_triangular", a, &b, flags);
 }
 
+/* The node of a result that was asked for before: a step has one place for each. */
+static mf_node known_result(const mf_graph *g, mf_node x, int index)
+{
+    for (int i = x.id + 1; i < g->count; i++) {
+        const mfi_node *node = &g->node[i];
+        if (node->kind == MFI_N_RESULT && node->src[0] == x.id && node->u.result == index)
+            return (mf_node){i};
+    }
+    return MF_NODE_NONE;
+}
+
 mf_node mf_graph_result(mf_graph *g, mf_node x, int index)
 {
     const mfi_node *source = mfi_graph_get(g, x, "result");
     if (!source)
         return MF_NODE_NONE;
+    mf_node known = known_result(g, x, index);
+    if (known.id >= 0)
+        return known;
     if (source->kind == MFI_N_FACTOR)
         return mfi_factor_info(g, x, index);
     if (source->kind != MFI_N_SOLVE || index < 0 || index > 1)
