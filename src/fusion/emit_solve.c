@@ -52,7 +52,9 @@ bool mfi_solve_shape_choose(mfi_solve_shape *s, const mfi_problem *p, const mfi_
     s->sides = factor ? 0 : sides_of(f->nrhs);
     MF_REFUSE_UNLESS((s->n + s->sides) * words <= (words == 4 ? REGISTER_WORDS_C128 : REGISTER_WORDS), SIZE,
                      "a row of %d numbers of %d bytes does not fit a thread's registers", s->n + s->sides, 4 * words);
-    s->kind = factor ? MFI_SOLVE_CHOLESKY : f->solver == MFI_LU_SOLVE ? MFI_SOLVE_LU : MFI_SOLVE_WITH_FACTOR;
+    s->kind = factor || f->solver == MFI_POSV ? MFI_SOLVE_CHOLESKY
+              : f->solver == MFI_LU_SOLVE     ? MFI_SOLVE_LU
+                                              : MFI_SOLVE_WITH_FACTOR;
     s->transpose = s->conjugate = f->solver != MFI_LU_SOLVE && (f->flags & MF_UPPER) != 0;
     if (f->solver == MFI_TRSM)
         triangle(s, f);

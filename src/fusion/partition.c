@@ -1,34 +1,22 @@
 /* Group nodes into steps. One pass in graph order: each computed node joins a group of one of its operands if its axes
  * line up with that group's domain and no cycle arises; otherwise it starts a group and reads its operands from memory.
  * A group has at most one anchor, and its reductions all run over the same axes of its domain. */
-#include "schedule.h"
+#include "partition.h"
 
 #include <stdlib.h>
 
-enum { GROUP_NODES = 24, GROUP_PHASES = 4, MAX_GROUP_LOADS = 18 };
+enum { GROUP_PHASES = 4, MAX_GROUP_LOADS = 18 };
 
 /* A reduction to few rows ends its group: what follows over all points would run on a few blocks only. */
 enum { FEW_ROWS = 128, LONG_ROW = 16384 };
 
-typedef struct pass {
-    mfi_partition *p;
-    const mf_graph *g;
-    const int *uses; /* consumers of each node, outputs included */
-    bool fuse;
-} pass;
-
-static bool depends(const mfi_partition *p, int a, int b) /* does group a need group b? */
-{
-    return p->group[a].depends[b / 64] >> (b % 64) & 1;
-}
-
 /* Group a reads what group b computes. Keeps `depends` transitive. */
 static void add_dependency(mfi_partition *p, int a, int b)
 {
-    if (a == b || depends(p, a, b))
+    if (a == b || mfi_depends(p, a, b))
         return;
     for (int k = 0; k < p->groups; k++) {
-        if (k != a && !depends(p, k, a))
+        if (k != a && !mfi_depends(p, k, a))
             continue;
         for (int w = 0; w < p->words; w++)
             p->group[k].depends[w] |= p->group[b].depends[w];
@@ -41,7 +29,7 @@ static int new_group(mfi_partition *p, mfi_anchor anchor, const mfi_node *shape_
     mfi_group *group = &p->group[p->groups];
     *group = (mfi_group){.anchor = anchor, .anchor_node = -1, .ndim = shape_of->ndim};
     memcpy(group->shape, shape_of->shape, sizeof group->shape);
-    group->node = mfi_alloc(sizeof(int) * GROUP_NODES);
+    group->node = mfi_alloc(sizeof(int) * MFI_GROUP_NODES);
     group->depends = mfi_calloc((size_t)p->words, sizeof(uint64_t));
     if (!group->node || !group->depends) {
         mf_free(group->node);
@@ -58,7 +46,7 @@ static void join(mfi_partition *p, int group, int node, const int8_t *map, int p
     v->phase = (int8_t)phase;
     memcpy(v->map, map, sizeof v->map);
     mfi_group *g = &p->group[group];
-    if (g->nodes < GROUP_NODES)
+    if (g->nodes < MFI_GROUP_NODES)
         g->node[g->nodes++] = node;
     if (phase > g->phases)
         g->phases = phase;
@@ -73,7 +61,7 @@ static void identity_map(const mfi_node *n, int8_t *map)
 
 /* The computed node behind an operand, through views that only touch unit axes; the map from the operand's axes to the
  * domain of that node's group. -1 if the operand is a leaf or sits behind a view that moves elements. */
-static int operand_value(const pass *s, int node, int8_t *map)
+int mfi_operand_value(const mfi_grouping *s, int node, int8_t *map)
 {
     const mfi_node *n = &s->g->node[node];
     if (n->kind != MFI_N_VIEW) {
@@ -83,7 +71,7 @@ static int operand_value(const pass *s, int node, int8_t *map)
         return v->group >= 0 && !solver ? node : -1;
     }
     int8_t below[MF_MAX_DIMS];
-    int base = mfi_view_is_unit(s->g, node) ? operand_value(s, n->src[0], below) : -1;
+    int base = mfi_view_is_unit(s->g, node) ? mfi_operand_value(s, n->src[0], below) : -1;
     if (base < 0)
         return -1;
     const mfi_node *from = &s->g->node[n->src[0]];
@@ -104,14 +92,23 @@ static int operand_value(const pass *s, int node, int8_t *map)
     return base;
 }
 
+/* An output is rounded, for other steps as for the caller: it is not stored a second time. */
+static bool is_output(const mf_graph *g, int node)
+{
+    for (int o = 0; o < g->outputs; o++)
+        if (g->output[o] == node)
+            return true;
+    return false;
+}
+
 /* Everything reads this operand from memory. */
-static void read_from_memory(pass *s, int reader, int node, bool rounded)
+static void read_from_memory(mfi_grouping *s, int reader, int node, bool rounded)
 {
     int base = mfi_view_base(s->g, node);
     mfi_value *v = &s->p->value[base];
     if (v->group < 0)
         return;
-    if (rounded || mfi_node_exact(&s->g->node[base]))
+    if (rounded || mfi_node_exact(&s->g->node[base]) || is_output(s->g, base))
         v->rounded = true;
     else
         v->wide = true;
@@ -121,8 +118,8 @@ static void read_from_memory(pass *s, int reader, int node, bool rounded)
 /* Line up the axes of elementwise node n with the domain of `group`, given which operands are in it. An axis of an
  * operand in the group must land where that operand has it; other axes take a free domain axis of their length, in
  * order. */
-static bool align(const pass *s, int group, const mfi_node *n, const int *in_group, int8_t operand_maps[3][MF_MAX_DIMS],
-                  int8_t *map)
+static bool align(const mfi_grouping *s, int group, const mfi_node *n, const int *in_group,
+                  int8_t operand_maps[3][MF_MAX_DIMS], int8_t *map)
 {
     const mfi_group *g = &s->p->group[group];
     uint32_t used = 0;
@@ -161,18 +158,10 @@ static bool align(const pass *s, int group, const mfi_node *n, const int *in_gro
     return true;
 }
 
-static int64_t extent(const mfi_group *g, uint32_t axes)
-{
-    int64_t n = 1;
-    for (int d = 0; d < g->ndim; d++)
-        n *= axes & 1u << d ? g->shape[d] : 1;
-    return n;
-}
-
 /* May values over the reduced axes use row values of this group? Not if its rows are few and long. */
 static bool rows_feed_points(const mfi_group *g)
 {
-    return extent(g, ~g->reduced) >= FEW_ROWS || extent(g, g->reduced) <= LONG_ROW;
+    return mfi_extent(g, ~g->reduced) >= FEW_ROWS || mfi_extent(g, g->reduced) <= LONG_ROW;
 }
 
 static bool covers(const int8_t *map, const mfi_node *n, uint32_t axes)
@@ -183,109 +172,13 @@ static bool covers(const int8_t *map, const mfi_node *n, uint32_t axes)
     return false;
 }
 
-/* All values of `group` are used by its own nodes and by `node` only. */
-static bool private_to(const pass *s, int group, int node)
-{
-    const mfi_group *g = &s->p->group[group];
-    for (int i = 0; i < g->nodes; i++) {
-        int uses = s->uses[g->node[i]];
-        for (int k = 0; k < g->nodes + 1; k++) {
-            const mfi_node *reader = &s->g->node[k < g->nodes ? g->node[k] : node];
-            for (int j = 0; j < reader->sources; j++)
-                uses -= mfi_view_base(s->g, reader->src[j]) == g->node[i];
-        }
-        if (uses > 0 || s->p->value[g->node[i]].rounded || s->p->value[g->node[i]].wide)
-            return false;
-    }
-    return true;
-}
-
-/* Another group than `reader` reads what `group` computes. */
-static bool read_by_others(const mfi_partition *p, int group, int reader)
-{
-    for (int k = 0; k < p->groups; k++)
-        if (k != reader && !p->group[k].dead && depends(p, k, group))
-            return true;
-    return false;
-}
-
-/* An operand of n is a view that moves elements of a value of `group`: that value has to be in memory first. */
-static bool read_moved(const pass *s, int group, const mfi_node *n)
-{
-    int8_t unused[MF_MAX_DIMS];
-    for (int i = 0; i < n->sources; i++)
-        if (s->p->value[mfi_view_base(s->g, n->src[i])].group == group && operand_value(s, n->src[i], unused) < 0)
-            return true;
-    return false;
-}
-
-/* Can group `from`, a plain map, be computed inside `into` for node n? If others use its values too, it must have the
- * same points, so that they can still be stored. */
-static bool absorbable(const pass *s, int from, int into, const mfi_node *n)
-{
-    const mfi_group *f = &s->p->group[from], *t = &s->p->group[into];
-    if (f->anchor != MFI_MAP || f->phases || f->nodes + t->nodes + 1 > GROUP_NODES || depends(s->p, from, into) ||
-        depends(s->p, into, from) || read_moved(s, from, n))
-        return false;
-    return private_to(s, from, (int)(n - s->g->node)) ||
-           (extent(f, ~0u) == extent(t, ~0u) && !read_by_others(s->p, from, into));
-}
-
-/* Where the domain axes of `from` lie in the group whose axes `map` gives for n, as n's operands see them; false if two
- * operands see them differently, or not all. */
-static bool relate(const pass *s, int from, const mfi_node *n, const int8_t *map, int8_t *axis_of)
-{
-    const mfi_group *f = &s->p->group[from];
-    memset(axis_of, -1, MF_MAX_DIMS);
-    for (int i = 0; i < n->sources; i++) {
-        const mfi_node *x = &s->g->node[n->src[i]];
-        int8_t operand[MF_MAX_DIMS];
-        int base = operand_value(s, n->src[i], operand);
-        if (base < 0 || s->p->value[base].group != from)
-            continue;
-        for (int d = 0; d < x->ndim; d++) {
-            int axis = operand[d], to = map[d + n->ndim - x->ndim];
-            if (axis < 0 || f->shape[axis] == 1)
-                continue;
-            if (axis_of[axis] >= 0 && axis_of[axis] != to)
-                return false;
-            axis_of[axis] = (int8_t)to;
-        }
-    }
-    for (int d = 0; d < f->ndim; d++)
-        if (f->shape[d] != 1 && axis_of[d] < 0)
-            return false;
-    return true;
-}
-
-/* Merge the plain map `from` into `into`, each value keeping its place relative to n's axes. */
-static bool absorb(pass *s, int from, int into, const mfi_node *n, const int8_t *map)
-{
-    mfi_group *f = &s->p->group[from], *t = &s->p->group[into];
-    int8_t axis_of[MF_MAX_DIMS];
-    if (!absorbable(s, from, into, n) || !relate(s, from, n, map, axis_of))
-        return false;
-    for (int i = 0; i < f->nodes; i++) {
-        mfi_value *v = &s->p->value[f->node[i]];
-        v->group = into;
-        for (int d = 0; d < MF_MAX_DIMS; d++)
-            v->map[d] = (int8_t)(v->map[d] < 0 ? -1 : axis_of[v->map[d]]);
-        t->node[t->nodes++] = f->node[i];
-    }
-    for (int w = 0; w < s->p->words; w++)
-        t->depends[w] |= f->depends[w];
-    f->dead = true;
-    f->nodes = 0;
-    return true;
-}
-
 static int insertion_sorted(const void *a, const void *b)
 {
     return *(const int *)a - *(const int *)b;
 }
 
 /* Loads that a group would have with this node, roughly: operands of its nodes that come from outside. */
-static int load_count(const pass *s, int group, const mfi_node *n)
+static int load_count(const mfi_grouping *s, int group, const mfi_node *n)
 {
     const mfi_group *g = &s->p->group[group];
     int loads = n->sources;
@@ -299,7 +192,7 @@ static int load_count(const pass *s, int group, const mfi_node *n)
 
 /* The group that an elementwise node or a reduction would join: of its operands' groups, the one on which no other
  * depends. */
-static int candidate(const pass *s, const mfi_node *n, const int *base)
+static int candidate(const mfi_grouping *s, const mfi_node *n, const int *base)
 {
     int best = -1;
     for (int i = 0; i < n->sources; i++) {
@@ -308,26 +201,27 @@ static int candidate(const pass *s, const mfi_node *n, const int *base)
             continue;
         bool anchored = s->p->group[group].anchor != MFI_MAP || s->p->group[group].phases;
         bool best_anchored = best >= 0 && (s->p->group[best].anchor != MFI_MAP || s->p->group[best].phases);
-        if (best < 0 || depends(s->p, group, best) || (anchored && !best_anchored && !depends(s->p, best, group)))
+        if (best < 0 || mfi_depends(s->p, group, best) ||
+            (anchored && !best_anchored && !mfi_depends(s->p, best, group)))
             best = group;
     }
     return best;
 }
 
 /* Would reading the operands that are outside `group`, or behind a view that moves elements, close a cycle? */
-static bool closes_cycle(const pass *s, int group, const mfi_node *n, const int *base)
+static bool closes_cycle(const mfi_grouping *s, int group, const mfi_node *n, const int *base)
 {
     for (int i = 0; i < n->sources; i++) {
         int b = mfi_view_base(s->g, n->src[i]);
         int other = s->p->value[b].group;
-        if (other >= 0 && (other == group ? base[i] < 0 : depends(s->p, other, group)))
+        if (other >= 0 && (other == group ? base[i] < 0 : mfi_depends(s->p, other, group)))
             return true;
     }
     return false;
 }
 
 /* Phase of node n in `group`, or -1 if a row value would feed points that must not be fused with it. */
-static int phase_of(const pass *s, int group, const mfi_node *n, const int *base, const int8_t *map)
+static int phase_of(const mfi_grouping *s, int group, const mfi_node *n, const int *base, const int8_t *map)
 {
     int phase = 0;
     for (int i = 0; i < n->sources; i++)
@@ -337,15 +231,15 @@ static int phase_of(const pass *s, int group, const mfi_node *n, const int *base
     return phase && covers(map, n, g->reduced) && !rows_feed_points(g) ? -1 : phase;
 }
 
-static bool join_elementwise(pass *s, int node)
+static bool join_elementwise(mfi_grouping *s, int node)
 {
     const mfi_node *n = &s->g->node[node];
     int base[3], in_group[3];
     int8_t maps[3][MF_MAX_DIMS], map[MF_MAX_DIMS];
     for (int i = 0; i < n->sources; i++)
-        base[i] = operand_value(s, n->src[i], maps[i]);
+        base[i] = mfi_operand_value(s, n->src[i], maps[i]);
     int group = s->fuse ? candidate(s, n, base) : -1;
-    if (group < 0 || s->p->group[group].nodes + 1 >= GROUP_NODES || load_count(s, group, n) > MAX_GROUP_LOADS)
+    if (group < 0 || s->p->group[group].nodes + 1 >= MFI_GROUP_NODES || load_count(s, group, n) > MAX_GROUP_LOADS)
         return false;
     for (int i = 0; i < n->sources; i++)
         in_group[i] = base[i] >= 0 && s->p->value[base[i]].group == group;
@@ -356,7 +250,7 @@ static bool join_elementwise(pass *s, int node)
         return false;
     for (int i = 0; i < n->sources; i++) {
         int other = base[i] < 0 ? -1 : s->p->value[base[i]].group;
-        if (other >= 0 && other != group && absorb(s, other, group, n, map))
+        if (other >= 0 && other != group && mfi_absorb(s, other, group, n, map))
             continue;
         if (other != group)
             read_from_memory(s, group, n->src[i], false);
@@ -367,7 +261,7 @@ static bool join_elementwise(pass *s, int node)
 }
 
 /* A map too small for this node's shape is computed anew at each of the node's points, if nothing else needs it. */
-static mf_status place_elementwise(pass *s, int node)
+static mf_status place_elementwise(mfi_grouping *s, int node)
 {
     if (join_elementwise(s, node))
         return MF_OK;
@@ -378,8 +272,8 @@ static mf_status place_elementwise(pass *s, int node)
     int8_t map[MF_MAX_DIMS], operand[MF_MAX_DIMS];
     identity_map(n, map);
     for (int i = 0; i < n->sources; i++) {
-        int base = s->fuse ? operand_value(s, n->src[i], operand) : -1;
-        if (base >= 0 && absorb(s, s->p->value[base].group, group, n, map))
+        int base = s->fuse ? mfi_operand_value(s, n->src[i], operand) : -1;
+        if (base >= 0 && mfi_absorb(s, s->p->value[base].group, group, n, map))
             continue;
         if (s->p->value[mfi_view_base(s->g, n->src[i])].group != group)
             read_from_memory(s, group, n->src[i], false);
@@ -391,7 +285,7 @@ static mf_status place_elementwise(pass *s, int node)
 /* ---- reductions ---- */
 
 /* Which domain axes a reduction runs over; false if it does not cover each of them fully. */
-static bool reduced_axes(const pass *s, int group, const mfi_node *n, const int8_t *operand, uint32_t *axes)
+static bool reduced_axes(const mfi_grouping *s, int group, const mfi_node *n, const int8_t *operand, uint32_t *axes)
 {
     const mfi_node *x = &s->g->node[n->src[0]];
     const mfi_group *g = &s->p->group[group];
@@ -424,15 +318,80 @@ static void result_map(const mfi_node *n, const mfi_node *x, const int8_t *opera
     }
 }
 
-static mf_status place_reduce(pass *s, int node)
+/* References to `node` that no node of its group makes. */
+static int uses_elsewhere(const mfi_grouping *s, int node)
+{
+    const mfi_group *g = &s->p->group[s->p->value[node].group];
+    int uses = s->uses[node];
+    for (int i = 0; i < g->nodes; i++)
+        for (int j = 0; j < s->g->node[g->node[i]].sources; j++)
+            uses -= mfi_view_base(s->g, s->g->node[g->node[i]].src[j]) == node;
+    return uses;
+}
+
+/* The one value of its own group that an elementwise node reads; -1: none, or several. */
+static int only_source(const mfi_grouping *s, int node)
+{
+    const mfi_node *n = &s->g->node[node];
+    int source = -1;
+    for (int i = 0; i < n->sources; i++) {
+        int base = mfi_view_base(s->g, n->src[i]);
+        if (s->p->value[base].group != s->p->value[node].group || base == source)
+            continue;
+        if (source >= 0)
+            return -1;
+        source = base;
+    }
+    return source;
+}
+
+static void leave(mfi_partition *p, int node)
+{
+    mfi_group *g = &p->group[p->value[node].group];
+    int kept = 0;
+    for (int i = 0; i < g->nodes; i++)
+        if (g->node[i] != node)
+            g->node[kept++] = g->node[i];
+    g->nodes = kept;
+    p->value[node].group = -1;
+}
+
+/* What only a reduction reads of an anchor's group, as a square, need not cross memory beside the value that it is made of, where
+ * that does in any case: it moves to the reduction. */
+static mf_status sink(mfi_grouping *s, int node)
+{
+    const mfi_node *n = &s->g->node[node];
+    mfi_value *v = &s->p->value[node];
+    bool elementwise = n->kind == MFI_N_APPLY || n->kind == MFI_N_CAST;
+    if (v->group < 0 || s->p->group[v->group].anchor == MFI_MAP || !elementwise || s->uses[node] != 1 || v->rounded ||
+        v->wide)
+        return MF_OK;
+    int source = only_source(s, node);
+    if (source < 0 || uses_elsewhere(s, source) == 0)
+        return MF_OK;
+    int group = new_group(s->p, MFI_MAP, n);
+    if (group < 0)
+        return MFI_NO_MEMORY(sizeof(mfi_group));
+    int8_t map[MF_MAX_DIMS];
+    leave(s->p, node);
+    for (int i = 0; i < n->sources; i++)
+        read_from_memory(s, group, n->src[i], false);
+    identity_map(n, map);
+    join(s->p, group, node, map, 0);
+    return MF_OK;
+}
+
+static mf_status place_reduce(mfi_grouping *s, int node)
 {
     const mfi_node *n = &s->g->node[node], *x = &s->g->node[n->src[0]];
     int8_t operand[MF_MAX_DIMS], map[MF_MAX_DIMS];
     uint32_t axes;
-    int base = s->fuse ? operand_value(s, n->src[0], operand) : -1;
+    if (s->fuse && mfi_operand_value(s, n->src[0], operand) >= 0)
+        MF_TRY(sink(s, mfi_view_base(s->g, n->src[0])));
+    int base = s->fuse ? mfi_operand_value(s, n->src[0], operand) : -1;
     int group = base < 0 ? -1 : s->p->value[base].group;
     const mfi_group *g = group < 0 ? NULL : &s->p->group[group];
-    bool joins = g && g->anchor == MFI_MAP && g->nodes + 1 < GROUP_NODES &&
+    bool joins = g && g->anchor == MFI_MAP && g->nodes + 1 < MFI_GROUP_NODES &&
                  s->p->value[base].phase < GROUP_PHASES - 1 && reduced_axes(s, group, n, operand, &axes) &&
                  (!g->phases || g->reduced == axes);
     int phase = joins ? s->p->value[base].phase + 1 : 1;
@@ -453,7 +412,7 @@ static mf_status place_reduce(pass *s, int node)
 
 /* ---- anchors ---- */
 
-static mf_status place_anchor(pass *s, int node)
+static mf_status place_anchor(mfi_grouping *s, int node)
 {
     const mfi_node *n = &s->g->node[node];
     mfi_anchor anchor = n->kind == MFI_N_MATMUL   ? MFI_MATMUL
@@ -472,7 +431,7 @@ static mf_status place_anchor(pass *s, int node)
     return MF_OK;
 }
 
-static mf_status place(pass *s, int node)
+static mf_status place(mfi_grouping *s, int node)
 {
     const mfi_node *n = &s->g->node[node];
     switch (n->kind) {
@@ -504,7 +463,7 @@ static void sort_groups(mfi_partition *p)
             for (int j = 0; ready && j < p->ordered; j++)
                 ready = p->order[j] != k;
             for (int j = 0; ready && j < p->groups; j++) {
-                bool done = p->group[j].dead || !depends(p, k, j);
+                bool done = p->group[j].dead || !mfi_depends(p, k, j);
                 for (int i = 0; !done && i < p->ordered; i++)
                     done = p->order[i] == j;
                 ready = done;
@@ -542,7 +501,7 @@ mf_status mfi_partition_new(mfi_partition **out, const mf_graph *g, int flags)
     p->value = mfi_calloc((size_t)g->count, sizeof *p->value);
     p->order = mfi_calloc((size_t)g->count, sizeof *p->order);
     mf_status status = p->group && p->value && p->order ? MF_OK : MFI_NO_MEMORY(g->count);
-    pass s = {p, g, uses, !(flags & MF_PLAN_NO_FUSION)};
+    mfi_grouping s = {p, g, uses, !(flags & MF_PLAN_NO_FUSION)};
     for (int i = 0; status == MF_OK && i < g->count; i++)
         p->value[i].group = -1;
     for (int i = 0; status == MF_OK && i < g->count; i++)

@@ -174,7 +174,7 @@ double mfi_problem_flops(const mfi_problem *p)
     if (p->anchor == MFI_SOLVE) {
         double n = (double)p->u.solve.n, nrhs = (double)p->u.solve.nrhs;
         double factor = p->u.solve.solver == MFI_LU_SOLVE ? 2 * n * n * n / 3 : n * n * n / 3;
-        bool factors = p->u.solve.solver == MFI_LU_SOLVE || p->u.solve.solver == MFI_CHOLESKY;
+        bool factors = p->u.solve.solver != MFI_CHO_SOLVE && p->u.solve.solver != MFI_TRSM;
         flops = points * ((factors ? factor : 0) + 2 * n * n * nrhs);
     }
     if (p->anchor == MFI_FACTOR)
@@ -265,7 +265,7 @@ static void shape_text(const int64_t *shape, int count, mfi_text *out)
 void mfi_problem_text(const mfi_problem *p, mfi_text *out)
 {
     static const char *const kinds[] = {"fft", "ifft", "rfft", "irfft"};
-    static const char *const solvers[] = {"cholesky", "solve", "cho_solve", "solve_triangular"};
+    static const char *const solvers[] = {"cholesky", "solve", "cho_solve", "solve_triangular", "cholesky and solve"};
     if (p->anchor == MFI_MATMUL) {
         mfi_text_add(out, "matmul %s ", mf_dtype_name(p->u.matmul.a.dtype));
         shape_text(p->shape, p->ndim, out);

@@ -100,7 +100,14 @@ typedef struct mfi_fft {
     double scale;
 } mfi_fft;
 
-typedef enum mfi_solver { MFI_CHOLESKY, MFI_LU_SOLVE, MFI_CHO_SOLVE, MFI_TRSM, MFI_SOLVER_COUNT } mfi_solver;
+typedef enum mfi_solver {
+    MFI_CHOLESKY,
+    MFI_LU_SOLVE,
+    MFI_CHO_SOLVE,
+    MFI_TRSM,
+    MFI_POSV, /* Cholesky and the solution, the factor is not wanted; made by mfi_pair_solve */
+    MFI_SOLVER_COUNT
+} mfi_solver;
 
 /* Dense solvers over a batch: domain is the batch dims. Matrix views have ndim + 2 strides: batch, rows, columns. */
 typedef struct mfi_solve {

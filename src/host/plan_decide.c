@@ -170,6 +170,28 @@ static mf_status pair_steps(bool *joined, mf_plan *plan, int index)
     return status;
 }
 
+/* Solve in the step that factors where that pays. */
+static mf_status join_solve(mf_plan *plan, int index)
+{
+    mfi_schedule *s = plan->schedule;
+    mfi_problem *pair;
+    offers together, factor, solve;
+    int reader;
+    if (plan->choice.grouping == MFI_GROUP_APART)
+        return MF_OK;
+    MF_TRY(mfi_pair_solve(&pair, &reader, s, index));
+    if (!pair)
+        return MF_OK;
+    ask(&together, plan, pair);
+    ask(&factor, plan, s->step[index]);
+    ask(&solve, plan, s->step[reader]);
+    bool pays = cost(&together) <= cost(&factor) + cost(&solve) || plan->choice.grouping == MFI_GROUP_TOGETHER;
+    if (together.best >= 0 && pays)
+        return mfi_schedule_join_solve(s, index, reader, pair);
+    mfi_problem_free(pair);
+    return MF_OK;
+}
+
 /* Let product `index` give what another step reduces beside it, where that pays. */
 static mf_status join_beside(bool *joined, mf_plan *plan, int index)
 {
@@ -378,6 +400,8 @@ mf_status mfi_plan_decide(mf_plan *plan)
         MF_TRY(pair_steps(&joined, plan, i));
         i += !joined;
     }
+    for (int i = 0; i < plan->schedule->steps && fuse; i++)
+        MF_TRY(join_solve(plan, i));
     if (fuse)
         MF_TRY(join_all_beside(plan));
     for (int i = 0; i < plan->schedule->steps && fuse; i++)

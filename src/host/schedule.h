@@ -89,6 +89,11 @@ mf_status mfi_pair(mfi_problem **out, const mfi_schedule *s, int index);
 void mfi_schedule_join(mfi_schedule *s, int index, mfi_problem *pair);
 mf_status mfi_schedule_part(mfi_schedule *s, int index);
 
+/* pair_solve.c: Cholesky step `index` and step *reader, which alone uses the factor, as one, or NULL in *out. Put it in the
+ * place of both. */
+mf_status mfi_pair_solve(mfi_problem **out, int *reader, const mfi_schedule *s, int index);
+mf_status mfi_schedule_join_solve(mfi_schedule *s, int index, int reader, mfi_problem *pair);
+
 /* beside.c: step `product` with what step `reduction` makes of its result or of one of its operands, or NULL in *out. Put it
  * in the place of both; or both in its place. */
 mf_status mfi_beside(mfi_problem **out, const mfi_schedule *s, int product, int reduction);

@@ -1,5 +1,7 @@
 """linear, mlp, swiglu, geglu, scaled_matmul, grouped_matmul, normalisations, softmax, dropout: against float64."""
 
+import json
+
 import mathfuse as mf
 import numpy as np
 import pytest
@@ -217,6 +219,32 @@ def test_matmul_then_norm_is_one_pass(rng):
     z = wide(x) @ wide(w) + wide(r)
     got = mf.fuse(lambda x, w, r: mf.rms_norm(x @ w + r, out_dtype="float32"))(x, w, r)
     assert got.dtype == np.float32
+    assert_close(got, z / np.sqrt((z * z).mean(-1, keepdims=True) + 1e-6), scale=8)
+
+
+@pytest.mark.compiles
+def test_norm_after_a_product_passes_over_its_result_once():
+    def block(x, w, r, g):
+        h = x @ w + r
+        return h, mf.rms_norm(h, g)
+
+    specs = [mf.spec(shape, "bf16") for shape in ((4096, 1024), (1024, 1024), (4096, 1024), (1024,))]
+    for f in (block, lambda *a: block(*a)[1]):
+        steps = json.loads(mf.plan(f, *specs, target="sm_90a").explain("json"))["steps"]
+        assert [s["anchor"] for s in steps] == ["matmul", "reduce"] and sum(s["launches"] for s in steps) == 2
+    whole = mf.plan(block, *specs, target="sm_90a")
+    assert "temporary" not in whole.explain()  # h is read back as it was stored
+
+
+def test_norm_of_an_output_reads_what_was_stored(rng):
+    x, w, r = values(rng, (64, 32), BF16), values(rng, (32, 48), BF16), values(rng, (64, 48), BF16)
+
+    def block(x, w, r):
+        h = x @ w + r
+        return h, mf.rms_norm(h, out_dtype="float32")
+
+    h, got = mf.fuse(block)(x, w, r)
+    z = wide(h)
     assert_close(got, z / np.sqrt((z * z).mean(-1, keepdims=True) + 1e-6), scale=8)
 
 

@@ -15,9 +15,24 @@ enum { BATCHED_FROM = 4, BATCHED_UP_TO = 256 }; /* matrices; rows */
 static const char *const names[MFI_SOLVER_COUNT][2] = {
     {"cusolverDnXpotrf", "cusolverDn potrfBatched"},
     {"cusolverDnXgetrf + Xgetrs", "cublas getrfBatched + getrsBatched"},
-    {"cublas trsm x 2", "cublas trsmBatched x 2"},
+    {"cusolverDnXpotrs", "cublas trsmBatched x 2"},
     {"cublas trsm", "cublas trsmBatched"},
+    {"cusolverDnXpotrf + Xpotrs", "cusolverDn potrfBatched + cublas trsmBatched x 2"},
 };
+
+bool mfi_cusolver_definite(const mfi_cusolver_spec *s)
+{
+    return s->solve->solver == MFI_CHOLESKY || s->solve->solver == MFI_POSV;
+}
+
+/* Of a real matrix the upper triangle, row by row, is a lower one to the libraries as it stands. */
+bool mfi_cusolver_by_columns(const mfi_cusolver_spec *s, bool rhs)
+{
+    if (s->solve->solver == MFI_LU_SOLVE)
+        return true;
+    bool one_by_one = !s->batched && s->solve->solver != MFI_TRSM, real = s->solve->ctype <= MFI_F64;
+    return one_by_one && (rhs || !real || !(s->solve->flags & MF_UPPER));
+}
 
 bool mfi_cusolver_describe(mfi_cusolver_spec *s, const mfi_problem *p, mfi_bid *bid)
 {
@@ -71,7 +86,9 @@ static int launches(const mfi_cusolver_spec *s)
 {
     int calls = s->batched ? 1 : (int)s->batch,
         pointers = (s->bytes[MFI_CUSOLVER_POINTERS_A] != 0) + (s->bytes[MFI_CUSOLVER_POINTERS_B] != 0);
-    calls *= s->solve->solver == MFI_LU_SOLVE || s->solve->solver == MFI_CHO_SOLVE ? 2 : 1;
+    bool one = s->solve->solver == MFI_CHOLESKY || s->solve->solver == MFI_TRSM ||
+               (s->solve->solver == MFI_CHO_SOLVE && !s->batched);
+    calls *= one ? 1 : s->solve->solver == MFI_POSV && s->batched ? 3 : 2;
     for (int i = 0; i < MFI_SOLVE_PASSES; i++)
         calls += mfi_cusolver_pass_needed(s, i);
     return calls + pointers;
@@ -88,8 +105,6 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     return mfi_refuse(bid, MFI_R_NOT_BUILT, "built without CUDA's headers");
 #endif
     const mfi_solve *solve = &p->u.solve;
-    bool factors = solve->solver == MFI_CHOLESKY || solve->solver == MFI_LU_SOLVE;
-    MF_REFUSE_UNLESS(!factors || c->library[MFI_LIB_CUSOLVER], NOT_FOUND, "cuSOLVER");
     MF_REFUSE_UNLESS(c->library[MFI_LIB_CUBLAS], NOT_FOUND, "cuBLAS");
     MF_REFUSE_UNLESS(c->library[MFI_LIB_NVRTC], NOT_FOUND, "NVRTC, for the copies around the calls");
     MF_REFUSE_UNLESS(solve->ctype == MFI_F32 || solve->ctype == MFI_F64 || solve->ctype >= MFI_C64, DTYPE, "%s",
@@ -98,6 +113,8 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
                      EMPTY, "no matrix or no right-hand side");
     if (!mfi_cusolver_describe(&s, p, bid) || !known_bugs(&s, bid))
         return false;
+    bool solver = solve->solver != MFI_TRSM && !(solve->solver == MFI_CHO_SOLVE && s.batched);
+    MF_REFUSE_UNLESS(!solver || c->library[MFI_LIB_CUSOLVER], NOT_FOUND, "cuSOLVER");
     mfi_bid_roofline(bid, p, c, s.batched ? 0.05 : 0.3, launches(&s));
     bid->workspace = mfi_cusolver_workspace(&s);
     snprintf(bid->kernel, sizeof bid->kernel, "%s, copies", names[solve->solver][s.batched]);

@@ -1,8 +1,8 @@
 /* A dense solver step for cuSOLVER and cuBLAS. Shared by the cusolver*.c files only; needs no CUDA header.
  *
- * Matrices are copied to workspace, row-major. To the column-major libraries that is the transpose: triangles change
- * sides, A X = B becomes X^T A^T = B^T. LU is the exception: its copies are column-major, because pivots, and with
- * them `info`, belong to rows. */
+ * Matrices are copied to workspace. Row-major copies are transposes to the column-major libraries: triangles change
+ * sides, A X = B becomes X^T A^T = B^T. Copies are column-major for LU, because pivots, and with them `info`, belong to
+ * rows, and for Cholesky one by one, where the library is faster on a lower triangle. */
 #ifndef MFI_CUSOLVER_H
 #define MFI_CUSOLVER_H
 
@@ -41,6 +41,8 @@ enum {
     MFI_SOLVE_PASSES
 };
 
+bool mfi_cusolver_definite(const mfi_cusolver_spec *s);             /* it factors by Cholesky */
+bool mfi_cusolver_by_columns(const mfi_cusolver_spec *s, bool rhs); /* the copy of A, or of B, is column-major */
 bool mfi_cusolver_describe(mfi_cusolver_spec *out, const mfi_problem *p, mfi_bid *bid);
 void mfi_cusolver_place(mfi_cusolver_spec *s, size_t library_bytes); /* offsets of the regions */
 size_t mfi_cusolver_workspace(const mfi_cusolver_spec *s);

@@ -22,6 +22,7 @@
     X(cusolverDnDestroyParams)                                                                                         \
     X(cusolverDnSetStream)                                                                                             \
     X(cusolverDnXpotrf_bufferSize)                                                                                     \
+    X(cusolverDnXpotrs)                                                                                                \
     X(cusolverDnXpotrf)                                                                                                \
     X(cusolverDnXgetrf_bufferSize)                                                                                     \
     X(cusolverDnXgetrf)                                                                                                \

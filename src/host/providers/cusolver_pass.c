@@ -14,15 +14,16 @@ static mfi_view per_matrix(const mfi_cusolver_spec *s)
     return mfi_pass_contiguous(MF_I32, s->ndim, s->shape);
 }
 
-/* A workspace copy of `columns` columns: rows or, for LU, columns contiguous. */
-static mfi_view matrices(const mfi_cusolver_spec *s, int64_t columns)
+/* The workspace copy of A, or of B. */
+static mfi_view matrices(const mfi_cusolver_spec *s, bool rhs)
 {
-    int64_t shape[MF_MAX_DIMS];
+    int64_t shape[MF_MAX_DIMS], columns = rhs ? s->solve->nrhs : s->solve->n;
+    bool by_columns = mfi_cusolver_by_columns(s, rhs);
     memcpy(shape, s->shape, sizeof shape);
-    shape[s->ndim] = lu(s) ? columns : s->solve->n;
-    shape[s->ndim + 1] = lu(s) ? s->solve->n : columns;
+    shape[s->ndim] = by_columns ? columns : s->solve->n;
+    shape[s->ndim + 1] = by_columns ? s->solve->n : columns;
     mfi_view v = mfi_pass_contiguous(s->dtype, s->ndim + 2, shape);
-    if (lu(s)) {
+    if (by_columns) {
         int64_t t = v.strides[s->ndim];
         v.strides[s->ndim] = v.strides[s->ndim + 1];
         v.strides[s->ndim + 1] = t;
@@ -37,11 +38,11 @@ static void domain(int64_t *shape, const mfi_cusolver_spec *s, int64_t columns)
     shape[s->ndim + 1] = columns;
 }
 
-static void copy(mfi_problem *map, const mfi_cusolver_spec *s, const mfi_view *src, int64_t columns)
+static void copy(mfi_problem *map, const mfi_cusolver_spec *s, const mfi_view *src, bool rhs)
 {
     int64_t shape[MF_MAX_DIMS];
-    mfi_view dst = matrices(s, columns);
-    domain(shape, s, columns);
+    mfi_view dst = matrices(s, rhs);
+    domain(shape, s, rhs ? s->solve->nrhs : s->solve->n);
     mfi_pass_copy(map, s->ndim + 2, shape, src, NULL, &dst, 1, 0);
 }
 
@@ -89,11 +90,11 @@ static void check_factor(mfi_problem *map, const mfi_cusolver_spec *s)
 {
     const int64_t n = s->solve->n;
     int64_t shape[MF_MAX_DIMS];
-    bool cholesky = s->solve->solver == MFI_CHOLESKY;
+    bool cholesky = mfi_cusolver_definite(s);
     mfi_ctype ctype = s->solve->ctype, real = ctype == MFI_C64 ? MFI_F32 : ctype == MFI_C128 ? MFI_F64 : ctype;
     memcpy(shape, s->shape, (size_t)s->ndim * sizeof *shape);
     shape[s->ndim] = n;
-    mfi_view diagonal = matrices(s, n), info = per_matrix(s);
+    mfi_view diagonal = matrices(s, false), info = per_matrix(s);
     diagonal.strides[s->ndim] = n + 1;
     mfi_pass_begin(map, s->ndim + 1, shape);
     map->nreduce = 1;
@@ -125,7 +126,7 @@ static void result(mfi_problem *map, const mfi_cusolver_spec *s)
     const mfi_solve *solve = s->solve;
     bool cholesky = solve->solver == MFI_CHOLESKY;
     int64_t shape[MF_MAX_DIMS], columns = cholesky ? solve->n : solve->nrhs;
-    mfi_view source = matrices(s, columns), flag = per_matrix(s);
+    mfi_view source = matrices(s, !cholesky), flag = per_matrix(s);
     bool checked = !(solve->solver == MFI_TRSM && solve->flags & MF_UNIT);
     domain(shape, s, columns);
     mfi_pass_begin(map, s->ndim + 2, shape);
@@ -178,10 +179,10 @@ void mfi_cusolver_pass(mfi_problem *map, const mfi_cusolver_spec *s, int which)
 {
     switch (which) {
     case MFI_PASS_COPY_A:
-        copy(map, s, &s->solve->a, s->solve->n);
+        copy(map, s, &s->solve->a, false);
         break;
     case MFI_PASS_COPY_B:
-        copy(map, s, &s->solve->b, s->solve->nrhs);
+        copy(map, s, &s->solve->b, true);
         break;
     case MFI_PASS_CHECK_INPUT:
         check_input(map, s);

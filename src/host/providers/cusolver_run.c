@@ -35,7 +35,7 @@ static mf_status ask_sizes(state *s, const mfi_solver_handles *h)
     const mfi_solver_library *lib = s->lib;
     int64_t n = p->solve->n;
     cudaDataType_t t = s->cuda_type;
-    if (!p->batched && p->solve->solver == MFI_CHOLESKY)
+    if (!p->batched && mfi_cusolver_definite(p))
         return mfi_check_solver(lib->cusolverDnXpotrf_bufferSize(h->dn, h->params, CUBLAS_FILL_MODE_LOWER, n, t, NULL,
                                                                  n, t, &s->device_bytes, &s->host_bytes),
                                 "cusolverDnXpotrf_bufferSize");
@@ -56,7 +56,7 @@ static mf_status prepare_sizes(state *s)
     MF_TRY(status);
     if (s->host_bytes && !(s->host = mfi_alloc(s->host_bytes)))
         return MFI_NO_MEMORY(s->host_bytes);
-    bool uses_blas = p->batched || p->solve->solver == MFI_TRSM || p->solve->solver == MFI_CHO_SOLVE;
+    bool uses_blas = p->batched || p->solve->solver == MFI_TRSM;
     size_t most = uses_blas ? p->bytes[MFI_CUSOLVER_LIBRARY] : 0;
     for (int i = 0; i < MFI_SOLVE_PASSES; i++)
         most = mfi_pass_workspace(s->passes[i]) > most ? mfi_pass_workspace(s->passes[i]) : most;
@@ -181,6 +181,20 @@ static mf_status lu_solve(const call *c)
     return MF_OK;
 }
 
+/* With the factor, one by one: B is column-major. */
+static mf_status with_factor(const call *c, cublasFillMode_t side)
+{
+    const state *s = c->s;
+    for (int64_t i = 0; i < s->spec.batch; i++)
+        MF_TRY(mfi_check_solver(s->lib->cusolverDnXpotrs(c->h->dn, c->h->params, side, c->n, c->nrhs, s->cuda_type,
+                                                         c->a + (size_t)i * (size_t)c->n * (size_t)c->n * c->element,
+                                                         c->n, s->cuda_type,
+                                                         c->b + (size_t)i * (size_t)c->n * (size_t)c->nrhs * c->element,
+                                                         c->n, (int *)c->buffer),
+                                "cusolverDnXpotrs"));
+    return MF_OK;
+}
+
 /* B <- B op(A)^-1 with B of nrhs rows: op(A) X = B of the row-major matrices. */
 static mf_status triangular(const call *c, cublasFillMode_t side, cublasOperation_t op, bool unit)
 {
@@ -202,21 +216,32 @@ static mf_status triangular(const call *c, cublasFillMode_t side, cublasOperatio
     return MF_OK;
 }
 
+/* L L^H X = B, or U^H U X = B. */
+static mf_status substitute(const call *c, cublasFillMode_t side)
+{
+    bool upper = c->s->spec.solve->flags & MF_UPPER;
+    if (!c->s->spec.batched)
+        return with_factor(c, side);
+    MF_TRY(triangular(c, side, upper ? CUBLAS_OP_C : CUBLAS_OP_N, false));
+    return triangular(c, side, upper ? CUBLAS_OP_N : CUBLAS_OP_C, false);
+}
+
 static mf_status solve(const call *c)
 {
     const mfi_solve *p = c->s->spec.solve;
-    /* The libraries see transposes: a lower triangle is an upper one to them. */
-    cublasFillMode_t side = p->flags & MF_UPPER ? CUBLAS_FILL_MODE_LOWER : CUBLAS_FILL_MODE_UPPER;
+    /* The libraries see row-major copies as transposes: a lower triangle is an upper one to them. */
+    bool upper = p->flags & MF_UPPER, turned = !mfi_cusolver_by_columns(&c->s->spec, false);
+    cublasFillMode_t side = upper != turned ? CUBLAS_FILL_MODE_UPPER : CUBLAS_FILL_MODE_LOWER;
     switch (p->solver) {
     case MFI_CHOLESKY:
         return cholesky(c, side);
     case MFI_LU_SOLVE:
         return lu_solve(c);
-    case MFI_CHO_SOLVE: { /* L L^H X = B, or U^H U X = B */
-        bool upper = p->flags & MF_UPPER;
-        MF_TRY(triangular(c, side, upper ? CUBLAS_OP_C : CUBLAS_OP_N, false));
-        return triangular(c, side, upper ? CUBLAS_OP_N : CUBLAS_OP_C, false);
-    }
+    case MFI_CHO_SOLVE:
+        return substitute(c, side);
+    case MFI_POSV:
+        MF_TRY(cholesky(c, side));
+        return substitute(c, side);
     default:
         return triangular(c, side,
                           p->flags & MF_ADJOINT ? CUBLAS_OP_C

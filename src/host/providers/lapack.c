@@ -15,6 +15,8 @@ enum { THREADED_ORDER = 256 }; /* from that order on the library's own threads s
 typedef void potrf_function(const char *uplo, const int *n, void *a, const int *lda, int *info, size_t);
 typedef void gesv_function(const int *n, const int *nrhs, void *a, const int *lda, int *pivots, void *b, const int *ldb,
                            int *info);
+typedef void posv_function(const char *uplo, const int *n, const int *nrhs, void *a, const int *lda, void *b,
+                           const int *ldb, int *info, size_t);
 typedef void potrs_function(const char *uplo, const int *n, const int *nrhs, const void *a, const int *lda, void *b,
                             const int *ldb, int *info, size_t);
 typedef void trtrs_function(const char *uplo, const char *trans, const char *diag, const int *n, const int *nrhs,
@@ -23,6 +25,7 @@ typedef union lapack_function { /* C has no cast from the loader's void * to a f
     void *symbol;
     potrf_function *potrf;
     gesv_function *gesv;
+    posv_function *posv;
     potrs_function *potrs;
     trtrs_function *trtrs;
 } lapack_function;
@@ -37,8 +40,11 @@ typedef struct lapack_state {
 } lapack_state;
 
 static const char letter[MFI_CTYPE_COUNT] = {[MFI_F32] = 's', [MFI_F64] = 'd', [MFI_C64] = 'c', [MFI_C128] = 'z'};
-static const char *const routines[MFI_SOLVER_COUNT] = {
-    [MFI_CHOLESKY] = "potrf", [MFI_LU_SOLVE] = "gesv", [MFI_CHO_SOLVE] = "potrs", [MFI_TRSM] = "trtrs"};
+static const char *const routines[MFI_SOLVER_COUNT] = {[MFI_CHOLESKY] = "potrf",
+                                                       [MFI_LU_SOLVE] = "gesv",
+                                                       [MFI_CHO_SOLVE] = "potrs",
+                                                       [MFI_TRSM] = "trtrs",
+                                                       [MFI_POSV] = "posv"};
 
 /* ---- moving matrices ---- */
 
@@ -152,6 +158,9 @@ static int call(const lapack_state *s, void *a, void *b, int *pivots)
     case MFI_LU_SOLVE:
         s->routine.gesv(&n, &nrhs, a, &ld, pivots, b, &ld, &info);
         return info;
+    case MFI_POSV:
+        s->routine.posv(uplo, &n, &nrhs, a, &ld, b, &ld, &info, 1);
+        return check_factor(a, n, info, f->ctype);
     case MFI_CHO_SOLVE:
         info = check_diagonal(a, n, f->ctype);
         if (!info)

@@ -18,8 +18,8 @@ typedef struct solve_group {
     mfi_solver solver;
     bool lower, unit;
     int64_t n, nrhs;
-    void *m, *b;
-    int32_t *info; /* one per lane */
+    void *m, *b, *column; /* column: scratch of n elements */
+    int32_t *info;        /* one per lane */
 } solve_group;
 
 typedef float floats __attribute__((vector_size(32), may_alias));
@@ -221,7 +221,7 @@ static solve_source left_side(const mfi_solve *s, void *data, int64_t rs, int64_
 }
 
 typedef struct solve_buffers {
-    char *m, *b, *pack;
+    char *m, *b, *column, *pack;
 } solve_buffers;
 
 /* Up to `lanes` items from `first`. */
@@ -243,8 +243,9 @@ static void solve_items(const solve_state *s, const kernels *k, void *const *slo
             k->load(buffers->b, v, &x);
         }
     }
-    solve_group g = {f->solver, a.triangle == LOWER_PART, f->flags & MF_UNIT, f->n, f->nrhs, buffers->m, buffers->b,
-                     info};
+    solve_group g = {
+        f->solver, a.triangle == LOWER_PART, f->flags & MF_UNIT, f->n, f->nrhs, buffers->m, buffers->b, buffers->column,
+        info};
     k->compute(&g);
     for (int v = 0; v < count; v++) {
         mfi_solve_write_info(&s->views.info, slots, first + v, info[v]);
@@ -275,14 +276,16 @@ static void solve_piece(void *context, int64_t begin, int64_t end)
     int64_t lanes = job->kernels->lanes, cols = mfi_max64(f->nrhs, 1), size = (int64_t)mfi_ctype_size(f->ctype);
     int64_t m_bytes = (int64_t)mfi_align_up((size_t)(f->n * f->n * lanes * size), 64);
     int64_t b_bytes = (int64_t)mfi_align_up((size_t)(f->n * cols * lanes * size), 64);
+    int64_t column_bytes = (int64_t)mfi_align_up((size_t)(f->n * lanes * size), 64);
     int64_t pack_bytes = f->n * mfi_max64(f->n, cols) * size;
-    char *memory = mfi_alloc_aligned((size_t)(m_bytes + b_bytes + pack_bytes));
+    char *memory = mfi_alloc_aligned((size_t)(m_bytes + b_bytes + column_bytes + pack_bytes));
     if (!memory) {
         mfi_note(job->error, MF_E_MEMORY);
         return;
     }
     memset(memory, 0, (size_t)m_bytes); /* what is outside a triangle is never used, but is copied */
-    solve_buffers buffers = {memory, memory + m_bytes, memory + m_bytes + b_bytes};
+    solve_buffers buffers = {memory, memory + m_bytes, memory + m_bytes + b_bytes,
+                             memory + m_bytes + b_bytes + column_bytes};
     for (int64_t group = begin; group < end; group++)
         solve_items(s, job->kernels, job->slots, group * lanes, mfi_min64(lanes, s->items - group * lanes), &buffers);
     mfi_free_aligned(memory);

@@ -188,10 +188,15 @@ static void FN(compute)(const solve_group *g)
     E *m = g->m, *b = g->b;
     switch (g->solver) {
     case MFI_CHOLESKY:
-        FN(cholesky)(g->n, m, b, g->info);
+        FN(cholesky)(g->n, m, g->column, g->info);
         break;
     case MFI_LU_SOLVE:
         FN(lu_solve)(g->n, g->nrhs, m, b, g->info);
+        break;
+    case MFI_POSV:
+        FN(cholesky)(g->n, m, g->column, g->info);
+        FN(substitute)(g->n, g->nrhs, m, b, true, false, g->info);
+        FN(substitute_adjoint)(g->n, g->nrhs, m, b, g->info);
         break;
     case MFI_CHO_SOLVE:
         FN(substitute)(g->n, g->nrhs, m, b, true, false, g->info);
