@@ -4,25 +4,32 @@
 
 #include "fusion.h"
 
-typedef enum mfi_skeleton { MFI_SK_MAP, MFI_SK_TILES, MFI_SK_REDUCE, MFI_SK_GEMM, MFI_SK_GEMM_TILES } mfi_skeleton;
+typedef enum mfi_skeleton {
+    MFI_SK_MAP,
+    MFI_SK_TILES,
+    MFI_SK_REDUCE,
+    MFI_SK_GEMM,
+    MFI_SK_GEMM_TILES,
+    MFI_SK_GEMM_LANES
+} mfi_skeleton;
 
 /* The compile-time side of a kernel. Sizes are run-time arguments, so problems that differ in them only share kernels.
  */
 typedef struct mfi_shape {
     mfi_skeleton skeleton;
-    int vector;                 /* points of the last dim that a thread takes at once */
-    int threads, items;         /* per block; vectors in flight per thread */
-    int lanes;                  /* REDUCE: threads of a row */
-    bool cached, columns;       /* REDUCE: see reduce_rows.cuh */
-    bool tail;                  /* MAP: points are no multiple of vector */
-    bool wide;                  /* 64-bit indices */
-    bool through;               /* the chain's only store goes on in the kernel, not to memory */
-    bool widened;               /* the kernel loads the operands, and hands them over in their compute types */
-    int tile_dim;               /* TILES: the dim along which the other operands are contiguous */
+    int vector;           /* points of the last dim that a thread takes at once */
+    int threads, items;   /* per block; vectors in flight per thread */
+    int lanes;            /* REDUCE: threads of a row */
+    bool cached, columns; /* REDUCE: see reduce_rows.cuh */
+    bool tail;            /* MAP: points are no multiple of vector */
+    bool wide;            /* 64-bit indices */
+    bool through;         /* the chain's only store goes on in the kernel, not to memory */
+    bool widened;         /* the kernel loads the operands, and hands them over in their compute types */
+    int tile_dim;         /* TILES: the dim along which the other operands are contiguous; GEMM_LANES: the batch */
     int tile_m, tile_n, tile_k; /* GEMM, GEMM_TILES: a block's share of the result, and its steps along k */
     int a_vector, b_vector;     /* GEMM_TILES: elements of the factors that are copied at once */
     bool a_rows, b_rows;        /* GEMM_TILES: a lies along k, b along n */
-    double share;               /* GEMM, GEMM_TILES: of the peak rate that is estimated */
+    double share;               /* GEMM, GEMM_TILES, GEMM_LANES: of the peak rate that is estimated */
     /* run-time side */
     int64_t columns_count, splits, chunk; /* vectors of a row, blocks that share it, vectors of each */
     int launches;                         /* splits > 1: one a phase, and one to finish */

@@ -16,6 +16,12 @@ static const struct {
              {MF_BF16, 64, 64, 32, 0.15}, {MF_F32, 128, 128, 16, 0.35}, {MF_F32, 64, 64, 8, 0.3},
              {MF_F64, 64, 64, 16, 0.35},  {MF_C64, 64, 64, 16, 0.35},   {MF_C128, 64, 32, 8, 0.35}};
 
+/* gemm_lanes.cuh: results of a thread, most first. */
+static const struct {
+    int m, n;
+    double share;
+} lane_tiles[] = {{8, 4, 0.6}, {4, 4, 0.5}, {4, 2, 0.4}, {2, 2, 0.3}};
+
 /* Elements that one copy may take: the view is contiguous along `along`, of `extent` elements. */
 static int factor_vector(const mfi_view *view, const mfi_problem *p, int along, int64_t extent)
 {
@@ -61,6 +67,45 @@ static void use_tiles(mfi_shape *l, size_t i, const mfi_problem *p)
     l->b_vector = factor_vector(&mm->b, p, l->b_rows ? columns : rows, l->b_rows ? mm->n : mm->k);
 }
 
+/* The batch dim along which both factors are contiguous, where neither is along its rows or columns; -1: none. */
+static int lane_dim(const mfi_problem *p)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    const int64_t *a = mm->a.strides, *b = mm->b.strides;
+    int rows = p->ndim - 2, columns = p->ndim - 1, found = -1;
+    bool along = (mm->m > 1 && a[rows] == 1) || (mm->k > 1 && (a[columns] == 1 || b[rows] == 1)) ||
+                 (mm->n > 1 && b[columns] == 1);
+    for (int d = 0; d < rows && !along; d++)
+        if (a[d] == 1 && (b[d] == 1 || b[d] == 0) && p->shape[d] >= 8)
+            found = d;
+    return found;
+}
+
+/* The largest that leaves every multiprocessor with eight warps, then the other ones in order. */
+static bool use_lanes(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps, int dim, int rank)
+{
+    const int count = (int)MFI_COUNT(lane_tiles);
+    const mfi_matmul *mm = &p->u.matmul;
+    l->lanes = p->shape[dim] > 16 ? 32 : p->shape[dim] > 8 ? 16 : 8;
+    double threads = (double)mfi_problem_points(p) / (double)p->shape[dim] *
+                     (double)(mfi_ceil_div(p->shape[dim], l->lanes) * l->lanes);
+    int best = 0;
+    while (best + 1 < count && (threads / (lane_tiles[best].m * lane_tiles[best].n) < 256.0 * caps->multiprocessors ||
+                                lane_tiles[best].m > mm->m || lane_tiles[best].n > mm->n))
+        best++;
+    int i = rank == 0 ? best : rank - 1 < best ? rank - 1 : rank;
+    if (i >= count)
+        return false;
+    l->skeleton = MFI_SK_GEMM_LANES;
+    l->tile_dim = dim;
+    l->threads = 128;
+    l->tile_m = lane_tiles[i].m;
+    l->tile_n = lane_tiles[i].n;
+    l->tile_k = 1;
+    l->share = lane_tiles[i].share;
+    return true;
+}
+
 bool mfi_shape_choose_gemm(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps, int rank)
 {
     const mfi_matmul *mm = &p->u.matmul;
@@ -69,6 +114,8 @@ bool mfi_shape_choose_gemm(mfi_shape *l, const mfi_problem *p, const mfi_caps *c
     l->tile_m = l->tile_n = 64;
     l->tile_k = 16;
     l->share = 0.3;
+    if (lane_dim(p) >= 0)
+        return use_lanes(l, p, caps, lane_dim(p), rank);
     if (mm->a.dtype != mm->b.dtype || mm->acc != mfi_compute_type(mm->a.dtype) || !aligned(&mm->a) || !aligned(&mm->b))
         return rank == 0;
     for (int r = 0; r <= rank; r++) {
@@ -91,7 +138,7 @@ void mfi_emit_gemm_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *
 {
     if (l->skeleton == MFI_SK_GEMM)
         mfi_text_add(out, "sizeof(mf::gemm_simple_shared<%s>)", mfi_emit_ctype(p->u.matmul.acc));
-    else
+    else if (l->skeleton == MFI_SK_GEMM_TILES)
         mfi_text_add(out, "mf::gemm_tiles_config<%s, %d, %d, %d, %d, %s, %s>::BYTES",
                      mfi_emit_storage(p->u.matmul.a.dtype), l->tile_m, l->tile_n, l->tile_k, l->threads,
                      word(l->a_rows), word(l->b_rows));
@@ -105,6 +152,11 @@ void mfi_emit_gemm_call(mfi_text *out, const mfi_problem *p, const mfi_shape *l,
                      mfi_emit_storage(mm->a.dtype), mfi_emit_storage(mm->b.dtype), mfi_emit_ctype(mm->acc), p->ndim,
                      word(mm->a.strides[p->ndim - 1] == 1), word(mm->b.strides[p->ndim - 2] == 1),
                      mfi_view_vector_alignment(&mm->a, p, 1), mfi_view_vector_alignment(&mm->b, p, 1), block, shared);
+    else if (l->skeleton == MFI_SK_GEMM_LANES)
+        mfi_text_add(out, "mf::gemm_lanes<chain, %s, %s, %s, %d, %d, %d, %d, %d, %d, %d>(a, %s)",
+                     mfi_emit_storage(mm->a.dtype), mfi_emit_storage(mm->b.dtype), mfi_emit_ctype(mm->acc), p->ndim,
+                     l->tile_dim, l->lanes, l->tile_m, l->tile_n, mfi_view_vector_alignment(&mm->a, p, 1),
+                     mfi_view_vector_alignment(&mm->b, p, 1), block);
     else
         mfi_text_add(out, "mf::gemm_tiles<chain, %s, %d, %d, %d, %d, %d, %s, %s, %d, %d, %d>(a, %s, %s)",
                      mfi_emit_storage(mm->a.dtype), p->ndim, l->tile_m, l->tile_n, l->tile_k, l->threads,

@@ -140,18 +140,42 @@ static char *random_world(world *w, const domain *d, int i, uint64_t seed)
 
 /* ---- matrix products ---- */
 
-/* Cases 0 to 7: odd sizes at odd places. From 8 on: whole vectors, padded rows, several tiles, every layout; no k at last. */
-enum { PRODUCT_CASES = 27 };
+/* Cases 0 to 7: odd sizes at odd places. From 8 on: whole vectors, padded rows, several tiles, every layout; no k; products
+ * whose elements lie beside each other. */
+enum { NO_K = 26, PRODUCT_CASES = 32 };
 
 typedef struct product_case {
     mf_dtype dtype;
     int64_t m, n, k;
     bool a_columns, b_columns, backwards, padded;
+    int64_t products; /* 2 where it is 0; else they lie beside each other */
 } product_case;
+
+static void new_buffer(world *w, mfi_view *v, int64_t elements)
+{
+    size_t size = mf_dtype_size(v->dtype);
+    v->slot = (int16_t)w->buffers++;
+    w->bytes[v->slot] = (size_t)elements * size;
+    w->memory[v->slot] = malloc(w->bytes[v->slot]);
+    w->copy[v->slot] = malloc(w->bytes[v->slot]);
+    for (int64_t i = 0; i < elements; i++)
+        fill_element(w, w->memory[v->slot] + (size_t)i * size, v->dtype);
+    memcpy(w->copy[v->slot], w->memory[v->slot], w->bytes[v->slot]);
+}
+
+/* A factor over (products, rows, columns), products innermost. */
+static mfi_view factor_beside(world *w, const product_case *c, int64_t rows, int64_t columns)
+{
+    mfi_view v = {.dtype = c->dtype, .alignment = 16, .strides = {1, columns * c->products, c->products}};
+    new_buffer(w, &v, rows * columns * c->products);
+    return v;
+}
 
 /* A factor over (2, rows, columns) in a new buffer: by rows or by columns. Padding is NaN. */
 static mfi_view product_factor(world *w, const product_case *c, int64_t rows, int64_t columns, bool by_columns)
 {
+    if (c->products)
+        return factor_beside(w, c, rows, columns);
     int64_t size = (int64_t)mf_dtype_size(c->dtype), ld = (by_columns ? rows : columns) + (c->padded ? 16 : 0);
     int64_t lines = by_columns ? columns : rows, first = c->padded ? 0 : 3;
     mfi_view v = {.slot = (int16_t)w->buffers, .dtype = c->dtype, .alignment = c->padded ? 16 : (int)size};
@@ -180,11 +204,18 @@ static product_case product_case_of(int i)
     static const mf_dtype dtypes[] = {MF_F32, MF_F16, MF_BF16, MF_E4M3, MF_F64, MF_I32, MF_C64, MF_C128};
     static const mf_dtype tiled[] = {MF_BF16, MF_F32, MF_F64, MF_C128, MF_C64, MF_F16};
     if (i < 8)
-        return (product_case){dtypes[i], 70, 65, i == 4 ? 1 : 19, i & 1, i & 4, i & 2, false};
-    if (i == PRODUCT_CASES - 1)
-        return (product_case){MF_BF16, 72, 64, 0, false, false, false, true};
+        return (product_case){dtypes[i], 70, 65, i == 4 ? 1 : 19, i & 1, i & 4, i & 2, false, 0};
+    static const product_case beside[] = {{.dtype = MF_F32, .m = 9, .n = 7, .k = 11, .products = 40},
+                                          {.dtype = MF_C64, .m = 5, .n = 6, .k = 19, .products = 16},
+                                          {.dtype = MF_BF16, .m = 37, .n = 3, .k = 8, .products = 9},
+                                          {.dtype = MF_C128, .m = 1, .n = 1, .k = 5, .products = 70},
+                                          {.dtype = MF_C64, .m = 20, .n = 17, .k = 4, .products = 32}};
+    if (i > NO_K)
+        return beside[i - NO_K - 1];
+    if (i == NO_K)
+        return (product_case){MF_BF16, 72, 64, 0, false, false, false, true, 0};
     bool small = i >= 24; /* two more dtypes, one layout each */
-    return (product_case){tiled[small ? 4 + i % 2 : (i - 8) / 4], 248, 104, 40, i & 1, i & 2, false, true};
+    return (product_case){tiled[small ? 4 + i % 2 : (i - 8) / 4], 248, 104, 40, i & 1, i & 2, false, true, 0};
 }
 
 static double complex product_element(const world *w, const mfi_view *v, int64_t batch, int64_t row, int64_t column)
@@ -193,15 +224,15 @@ static double complex product_element(const world *w, const mfi_view *v, int64_t
     return read_element(w->copy[v->slot] + i * (int64_t)mf_dtype_size(v->dtype), v->dtype);
 }
 
-/* Product number i: max(a b, bias) in a batch of 2, its answer in the copies. */
+/* Product number i: max(a b, bias) in a batch, its answer in the copies. */
 static void random_product(world *w, int i)
 {
     const product_case of = product_case_of(i);
-    const int64_t m = of.m, n = of.n, k = of.k;
+    const int64_t m = of.m, n = of.n, k = of.k, batch = of.products ? of.products : 2;
     mf_dtype d = of.dtype;
     mfi_ctype c = mfi_compute_type(d);
     *w = (world){.random = 5 + (uint64_t)i};
-    w->p = (mfi_problem){.anchor = MFI_MATMUL, .ndim = 3, .shape = {2, m, n}};
+    w->p = (mfi_problem){.anchor = MFI_MATMUL, .ndim = 3, .shape = {batch, m, n}};
     emit(w, (mfi_instr){.kind = MFI_ACC, .ctype = (uint8_t)c, .operand = -1, .a = -1, .b = -1, .c = -1});
     int16_t bias = emit_load(w, d, 3);
     emit_store(w, emit_apply(w, c >= MFI_C64 ? MF_OP_ADD : MF_OP_MAXIMUM, c, 0, bias, -1), mfi_ctype_dtype(c), 0);
@@ -210,8 +241,8 @@ static void random_product(world *w, int i)
     mfi_view a = w->p.u.matmul.a = product_factor(w, &of, m, k, of.a_columns);
     mfi_view b = w->p.u.matmul.b = product_factor(w, &of, k, n, of.b_columns);
     size_t size = mfi_ctype_size(c);
-    w->acc = malloc((size_t)(2 * m * n) * size);
-    for (int64_t at = 0; at < 2 * m * n; at++) {
+    w->acc = malloc((size_t)(batch * m * n) * size);
+    for (int64_t at = 0; at < batch * m * n; at++) {
         double complex sum = 0;
         for (int64_t j = 0; j < k; j++)
             sum += product_element(w, &a, at / n / m, at / n % m, j) * product_element(w, &b, at / n / m, j, at % n);

@@ -63,6 +63,17 @@ static double matmul_flops_per_us(const mfi_problem *p, const mfi_shape *l, cons
     return l->share * (half && l->skeleton == MFI_SK_GEMM_TILES ? c->tensor_flops_per_us : c->flops_per_us);
 }
 
+/* gemm_lanes.cuh: memory answers every few steps of k. */
+static void bid_lanes(const mfi_problem *p, const mfi_shape *l, const mfi_caps *c, mfi_bid *bid)
+{
+    double flops = mfi_problem_flops(p) * (p->u.matmul.acc == MFI_F64 || p->u.matmul.acc == MFI_C128 ? 2 : 1);
+    double latency = 0.4 * (double)p->u.matmul.k / (l->tile_m + l->tile_n > 8 ? 4 : 8);
+    double math = flops / (l->share * c->flops_per_us);
+    bid->cost_us = (math > latency ? math : latency) + (double)bid->bytes / c->bytes_per_us + c->launch_us;
+    snprintf(bid->kernel, sizeof bid->kernel, "mf_matmul %s %d products side by side", mfi_ctype_name(p->u.matmul.acc),
+             l->lanes);
+}
+
 /* Each tile is done whole. */
 static bool bid_matmul(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
@@ -79,6 +90,10 @@ static bool bid_matmul(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     MF_REFUSE_UNLESS(tiles <= 0x7fffffff, SIZE, "%.0f blocks would be launched", tiles);
     bid->bytes = mfi_problem_bytes(p);
     bid->launches = 1;
+    if (l.skeleton == MFI_SK_GEMM_LANES) {
+        bid_lanes(p, &l, c, bid);
+        return true;
+    }
     bid->cost_us = waves * flops / (matmul_flops_per_us(p, &l, c) / c->multiprocessors) +
                    (double)bid->bytes / c->bytes_per_us + c->launch_us;
     snprintf(bid->kernel, sizeof bid->kernel, "mf_matmul %s %dx%dx%d", mfi_ctype_name(mm->acc), l.tile_m, l.tile_n,
@@ -110,7 +125,7 @@ static const int block_threads[] = {0, 64, 128, 256, 512, 1024};
 static int variants(const mfi_problem *p, const mfi_caps *c)
 {
     (void)c;
-    return p->anchor == MFI_MATMUL ? 3 : (int)MFI_COUNT(block_threads);
+    return p->anchor == MFI_MATMUL ? 4 : (int)MFI_COUNT(block_threads);
 }
 
 static mf_status use_variant(state *s, const mfi_caps *c, mfi_bid *bid)
@@ -122,7 +137,9 @@ static mf_status use_variant(state *s, const mfi_caps *c, mfi_bid *bid)
         MF_REQUIRE(mfi_shape_choose_gemm(l, &s->problem, c, bid->variant), MF_E_INVALID, "there are no more tiles");
     if (!matmul && bid->variant)
         MF_TRY(mfi_shape_set_threads(l, block_threads[bid->variant]));
-    if (matmul)
+    if (l->skeleton == MFI_SK_GEMM_LANES)
+        snprintf(bid->identity, sizeof bid->identity, "%d products %d x %d", l->lanes, l->tile_m, l->tile_n);
+    else if (matmul)
         snprintf(bid->identity, sizeof bid->identity, "tiles %d x %d x %d", l->tile_m, l->tile_n, l->tile_k);
     else
         snprintf(bid->identity, sizeof bid->identity, "%d threads vector %d", l->threads, l->vector);

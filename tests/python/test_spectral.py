@@ -1,0 +1,107 @@
+"""Layers in the spectrum: transform, keep low terms, multiply over the channels, pad, transform back."""
+
+import json
+
+import mathfuse as mf
+import numpy as np
+import pytest
+
+S = mf.spec
+
+
+def layer(modes):
+    def f(x, w):
+        low = mf.fft.rfft(x)[..., :modes]
+        return mf.fft.irfft(mf.einsum("bik,iok->bok", low, w), x.shape[-1])
+
+    return f
+
+
+def layer2(rows, columns):
+    def f(x, w):
+        low = mf.fft.rfft2(x)[..., :rows, :columns]
+        product = mf.einsum("bihw,iohw->bohw", low, w)
+        return mf.fft.irfft2(product, s=x.shape[-2:])
+
+    return f
+
+
+def expected(x, w, axes, modes):
+    low = np.fft.rfftn(x.astype(np.float64), axes=axes)[(..., *(slice(m) for m in modes))]
+    letters = "hw"[: len(axes)]
+    product = np.einsum(f"bi{letters},io{letters}->bo{letters}", low, w)
+    return np.fft.irfftn(product, s=[x.shape[a] for a in axes], axes=axes)
+
+
+def signals(rng, batch, channels, out, extents, modes):
+    x = rng.standard_normal((batch, channels, *extents)).astype(np.float32)
+    w = rng.standard_normal((channels, out, *modes)) + 1j * rng.standard_normal((channels, out, *modes))
+    return x, w.astype(np.complex64)
+
+
+CASES = [((5, 6, 7), (48,), (9,)), ((3, 4, 4), (64,), (16,)), ((2, 3, 5), (24, 32), (5, 8)), ((2, 8, 8), (16, 16), (4, 9)),
+         ((1, 1, 1), (10,), (6,))]  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes, extents, modes", CASES, ids=str)
+def test_layer_on_the_cpu(rng, sizes, extents, modes):
+    x, w = signals(rng, *sizes, extents, modes)
+    axes = tuple(range(-len(extents), 0))
+    got = mf.fuse(layer(*modes) if len(extents) == 1 else layer2(*modes))(x, w)
+    want = expected(x, w, axes, modes)
+    assert got.dtype == np.float32 and got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-6 * np.abs(want).max())
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+def test_layer_is_three_kernels_without_local_memory(target):
+    plan = mf.plan(layer(64), S((64, 64, 1024)), S((64, 64, 64), "c64"), target=target)
+    steps = json.loads(plan.explain("json"))["steps"]
+    assert [s["provider"] for s in steps] == ["generated_fft", "generated", "generated_fft"]
+    assert all(s["launches"] == 1 and s["spills"] == 0 for s in steps)
+    assert "products" in steps[1]["identity"]
+
+
+@pytest.mark.compiles
+def test_products_side_by_side_only_where_that_is_how_they_lie():
+    def identity(f, *specs):
+        return json.loads(mf.plan(f, *specs, target="sm_90a", providers="generated").explain("json"))["steps"][0]["identity"]
+
+    beside = identity(lambda a, b: mf.einsum("bik,iok->bok", a, b), S((64, 64, 64)), S((64, 64, 64)))
+    assert beside.startswith("32 products")
+    assert identity(lambda a, b: mf.einsum("bik,iok->bok", a, b), S((64, 64, 12)), S((64, 64, 12))).startswith("16 products")
+    assert identity(mf.matmul, S((64, 64, 64)), S((64, 64, 64))).startswith("tiles")
+    assert identity(lambda a, b: mf.einsum("bik,iok->bok", a, b), S((64, 64, 4)), S((64, 64, 4))).startswith("tiles")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "sizes, extents, modes", [*CASES, ((64, 64, 64), (1024,), (64,)), ((8, 32, 32), (128, 128), (16, 16))], ids=str
+)
+def test_layer_on_a_gpu(rng, sizes, extents, modes):
+    torch = pytest.importorskip("torch")
+    x, w = signals(rng, *sizes, extents, modes)
+    axes = tuple(range(-len(extents), 0))
+    device = [torch.from_numpy(a).cuda() for a in (x, w)]
+    function = layer(*modes) if len(extents) == 1 else layer2(*modes)
+    want = expected(x, w, axes, modes)
+    got = mf.plan(function, *device).run(*device).cpu().numpy()
+    np.testing.assert_allclose(got, want, rtol=0, atol=4e-6 * np.abs(want).max())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("sizes", [(64, 64, 64, 64), (33, 17, 9, 40), (1, 5, 1, 100), (256, 3, 200, 9)], ids=str)
+def test_products_side_by_side_on_a_gpu(rng, sizes, dtype):
+    torch = pytest.importorskip("torch")
+    b, i, o, k = sizes
+    x = rng.standard_normal((b, i, k)) + (1j * rng.standard_normal((b, i, k)) if np.dtype(dtype).kind == "c" else 0)
+    w = rng.standard_normal((i, o, k)) + (1j * rng.standard_normal((i, o, k)) if np.dtype(dtype).kind == "c" else 0)
+    x, w = x.astype(dtype), w.astype(dtype)
+    device = [torch.from_numpy(a).cuda() for a in (x, w)]
+    plan = mf.plan(lambda a, b: mf.einsum("bik,iok->bok", a, b) * 0.5 + 1, *device, providers="generated")
+    assert " products" in plan.explain("json")
+    want = np.einsum("bik,iok->bok", x.astype(np.complex128), w.astype(np.complex128)) * 0.5 + 1
+    tolerance = 1e-4 if np.finfo(dtype).eps > 1e-10 else 1e-11
+    np.testing.assert_allclose(plan.run(*device).cpu().numpy(), want, rtol=0, atol=tolerance * np.abs(want).max())
