@@ -3,7 +3,8 @@
 
 extern const mfi_provider mfi_provider_cublaslt, mfi_provider_cufft, mfi_provider_cusolver, mfi_provider_generated,
     mfi_provider_fft_generated, mfi_provider_gemm_generated, mfi_provider_solve_generated;
-extern const mfi_provider mfi_provider_blas, mfi_provider_fftw, mfi_provider_lapack, mfi_provider_ref;
+extern const mfi_provider mfi_provider_blas, mfi_provider_fftw, mfi_provider_lanes, mfi_provider_lapack,
+    mfi_provider_ref;
 
 const mfi_provider *const mfi_providers[] = {
     &mfi_provider_cublaslt,
@@ -15,6 +16,7 @@ const mfi_provider *const mfi_providers[] = {
     &mfi_provider_fft_generated,
     &mfi_provider_blas,
     &mfi_provider_fftw,
+    &mfi_provider_lanes,
     &mfi_provider_lapack,
     &mfi_provider_ref,
 };

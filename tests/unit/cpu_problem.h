@@ -10,7 +10,8 @@
 #include "context_internal.h"
 #include "fusion.h"
 
-extern const mfi_provider mfi_provider_blas, mfi_provider_fftw, mfi_provider_lapack, mfi_provider_ref;
+extern const mfi_provider mfi_provider_blas, mfi_provider_fftw, mfi_provider_lanes, mfi_provider_lapack,
+    mfi_provider_ref;
 
 typedef double complex number;
 

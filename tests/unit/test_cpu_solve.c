@@ -1,9 +1,11 @@
 /* Dense solvers of the CPU's providers: residuals, info, NaN and triangles, over batches good and bad. */
+#include "cpu_loops.h"
 #include "cpu_problem.h"
+#include "solve_lanes.h"
 
 TestSuite(cpu_solve, .init = open_context, .fini = close_context);
 
-static const mfi_provider *const providers[] = {&mfi_provider_ref, &mfi_provider_lapack};
+static const mfi_provider *const providers[] = {&mfi_provider_ref, &mfi_provider_lanes, &mfi_provider_lapack};
 
 typedef struct solve_case {
     mfi_solver solver;
@@ -246,4 +248,182 @@ Test(cpu_solve, empty_sizes)
                         cr_assert_eq(get_at(&s.info, item), 0);
                 drop(&s);
             }
+}
+
+/* ---- lanes ---- */
+
+/* A copy of an array's memory, and whether two such copies are the same but for the bits of NaN. */
+static unsigned char *copy_of(const array *a)
+{
+    unsigned char *copy = mfi_alloc((size_t)a->bytes);
+    memcpy(copy, a->memory, (size_t)a->bytes);
+    return copy;
+}
+
+static bool same(const array *a, const unsigned char *other, int64_t index)
+{
+    const unsigned char *p = array_at(a, index), *q = other + (p - a->memory);
+    if (a->view.dtype == MF_F32 && isnan(*(const float *)(const void *)p))
+        return isnan(*(const float *)(const void *)q);
+    if (a->view.dtype == MF_F64 && isnan(*(const double *)(const void *)p))
+        return isnan(*(const double *)(const void *)q);
+    return !memcmp(p, q, mf_dtype_size(a->view.dtype));
+}
+
+static const double BAD[] = {0, 0, NAN, INFINITY, -1, 1e30, 1e-30, -INFINITY};
+
+/* Some members of a batch fail, or hold what is no number. */
+static void spoil(solve_arrays *s, const solve_case *t)
+{
+    for (int64_t item = 0; item < t->batch; item++) {
+        if (draw(3))
+            continue;
+        int64_t i = draw((int)t->n), j = draw(2) ? i : draw((int)t->n);
+        double bad = BAD[draw(MFI_COUNT(BAD))];
+        set_at(&s->a, at(t, item, i, j), bad);
+        for (int64_t k = 0; bad == 0 && t->solver == MFI_LU_SOLVE && k < t->n; k++)
+            set_at(&s->a, at(t, item, k, i), 0);
+    }
+}
+
+static solve_case lanes_case(void)
+{
+    solve_case t = {
+        .solver = (mfi_solver)draw(MFI_SOLVER_COUNT), .dtype = draw(2) ? MF_F32 : MF_F64, .layout = draw(2)};
+    t.stored = t.dtype == MF_F32 && draw(4) == 0 ? MF_F16 : t.dtype;
+    t.flags = t.solver == MFI_LU_SOLVE ? 0 : draw(2) ? MF_UPPER : 0;
+    if (t.solver == MFI_TRSM)
+        t.flags |= (draw(2) ? MF_UNIT : 0) | (draw(3) == 0 ? MF_TRANS : draw(2) ? MF_ADJOINT : 0);
+    t.batch = 2 + draw(40);
+    t.n = draw(8) ? 1 + draw(34) : 60 + draw(69);
+    t.nrhs = 1 + draw(6);
+    return t;
+}
+
+Test(cpu_solve, lanes_have_the_bits_of_the_reference)
+{
+    for (int i = 0; i < 400; i++) {
+        solve_case t = lanes_case();
+        solve_arrays s;
+        make(&s, &t);
+        condition(&s, &t);
+        spoil(&s, &t);
+        cr_assert(run_problem(&mfi_provider_ref, s.p, s.slots));
+        unsigned char *x = copy_of(&s.x), *info = copy_of(&s.info);
+        memset(s.x.memory, 0x55, (size_t)s.x.bytes);
+        memset(s.info.memory, 0x55, (size_t)s.info.bytes);
+        cr_assert(run_problem(&mfi_provider_lanes, s.p, s.slots));
+        for (int64_t j = 0; j < s.info.count; j++)
+            cr_assert(same(&s.info, info, j), "solver %d n %lld: info %g of item %lld", (int)t.solver, (long long)t.n,
+                      creal(get_at(&s.info, j)), (long long)j);
+        for (int64_t j = 0; j < s.x.count; j++)
+            cr_assert(same(&s.x, x, j), "solver %d %s flags %d layout %d n %lld nrhs %lld: element %lld of %lld",
+                      (int)t.solver, mf_dtype_name(t.dtype), t.flags, t.layout, (long long)t.n, (long long)t.nrhs,
+                      (long long)j, (long long)s.x.count);
+        mf_free(x);
+        mf_free(info);
+        drop(&s);
+    }
+}
+
+/* The same items from another first one on: other lanes, other neighbours, other threads. */
+Test(cpu_solve, lanes_do_not_depend_on_the_place_in_the_batch)
+{
+    for (int i = 0; i < 60; i++) {
+        solve_case t = lanes_case();
+        solve_arrays s;
+        t.batch = 300;
+        t.n = 1 + draw(12);
+        t.layout = PLAIN;
+        make(&s, &t);
+        condition(&s, &t);
+        spoil(&s, &t);
+        cr_assert(run_problem(&mfi_provider_lanes, s.p, s.slots));
+        unsigned char *x = copy_of(&s.x), *info = copy_of(&s.info);
+        int64_t from = 1 + draw(20);
+        mfi_view *views[] = {&s.p->u.solve.a, &s.p->u.solve.b, &s.p->u.solve.x, &s.p->u.solve.info};
+        for (size_t v = 0; v < MFI_COUNT(views); v++)
+            views[v]->offset += views[v]->slot < 0 ? 0 : from * views[v]->strides[0];
+        s.p->shape[0] = t.batch - from - draw(200);
+        for (int64_t j = from * (s.x.count / t.batch); j < (from + s.p->shape[0]) * (s.x.count / t.batch); j++)
+            set_at(&s.x, j, 5);
+        cr_assert(run_problem(&mfi_provider_lanes, s.p, s.slots));
+        for (int64_t j = 0; j < s.x.count; j++)
+            cr_assert(same(&s.x, x, j), "solver %d n %lld: element %lld", (int)t.solver, (long long)t.n, (long long)j);
+        for (int64_t j = 0; j < s.info.count; j++)
+            cr_assert(same(&s.info, info, j));
+        mf_free(x);
+        mf_free(info);
+        drop(&s);
+    }
+}
+
+extern const mfi_lane_table mfi_lanes_base;
+#if defined(__x86_64__)
+extern const mfi_lane_table mfi_lanes_avx2, mfi_lanes_avx512;
+static const mfi_lane_table *const tables[] = {&mfi_lanes_base, &mfi_lanes_avx2, &mfi_lanes_avx512};
+#else
+static const mfi_lane_table *const tables[] = {&mfi_lanes_base};
+#endif
+
+static bool runs_here(const char *isa)
+{
+    for (int i = 0; mfi_loops_at(i); i++)
+        if (!strcmp(mfi_loops_at(i)->isa, isa))
+            return true;
+    return false;
+}
+
+/* The systems in `s` through one table, in groups; x row by row. */
+static void run_table(const mfi_lane_table *table, const solve_case *t, const double *a, const double *b, double *x,
+                      int32_t *info)
+{
+    const mfi_lane_functions *f = &table->f64;
+    int64_t ld = t->n + t->nrhs;
+    double *m = mfi_alloc_aligned((size_t)(t->n * ld * f->lanes) * sizeof *m);
+    for (int64_t first = 0; first < t->batch; first += f->lanes) {
+        mfi_lane_group g = {.solver = t->solver, .n = t->n, .nrhs = t->nrhs, .ld = ld, .m = m};
+        mfi_lane_matrices as = {.count = (int)mfi_min64(f->lanes, t->batch - first), .rows = t->n};
+        mfi_lane_matrices bs = as;
+        as.cols = as.rs = t->n, bs.cols = bs.rs = t->nrhs, as.cs = bs.cs = 1;
+        mfi_lane_matrices xs = bs;
+        for (int v = 0; v < f->lanes; v++) {
+            int64_t item = mfi_min64(first + v, t->batch - 1);
+            as.data[v] = (void *)(uintptr_t)(a + item * t->n * t->n);
+            bs.data[v] = (void *)(uintptr_t)(b + item * t->n * t->nrhs);
+            xs.data[v] = x + item * t->n * t->nrhs;
+        }
+        f->load(m, ld, &as);
+        f->load(m + t->n * f->lanes, ld, &bs);
+        f->compute(&g);
+        f->finish(&g);
+        f->store(m + t->n * f->lanes, ld, &xs);
+        memcpy(info + first, g.info, (size_t)as.count * sizeof *info);
+    }
+    mfi_free_aligned(m);
+}
+
+Test(cpu_solve, every_instruction_set_gives_the_same_bits)
+{
+    enum { ORDER = 21, BATCH = 19, SIDES = 3 };
+    static double a[BATCH * ORDER * ORDER], b[BATCH * ORDER * SIDES], x[2][BATCH * ORDER * SIDES];
+    int32_t info[2][BATCH];
+    for (size_t i = 0; i < MFI_COUNT(a); i++)
+        a[i] = draw_value();
+    for (size_t i = 0; i < MFI_COUNT(b); i++)
+        b[i] = draw_value();
+    for (int k = 0; k < ORDER; k++)
+        a[4 * ORDER * ORDER + k * ORDER + 2] = 0;
+    for (int solver = MFI_LU_SOLVE; solver <= MFI_CHO_SOLVE; solver++)
+        for (size_t i = 0; i < MFI_COUNT(tables); i++) {
+            solve_case t = {(mfi_solver)solver, MF_F64, MF_F64, 0, PLAIN, BATCH, ORDER, SIDES};
+            if (!runs_here(tables[i]->isa))
+                continue;
+            run_table(tables[i], &t, a, b, x[i > 0], info[i > 0]);
+            if (solver == MFI_LU_SOLVE)
+                cr_assert_eq(info[i > 0][4], 3);
+            cr_assert(!i || !memcmp(info[0], info[1], sizeof info[0]), "%s", tables[i]->isa);
+            for (size_t j = 0; i && j < MFI_COUNT(x[0]); j++)
+                cr_assert(isnan(x[0][j]) ? isnan(x[1][j]) : x[0][j] == x[1][j], "%s: element %zu", tables[i]->isa, j);
+        }
 }

@@ -1,5 +1,5 @@
 /* SOLVE through LAPACK's Fortran symbols. Matrices go through column-major scratch, one item of the batch per thread.
- * Small batched systems are left to the reference provider, whose loops take several matrices at once. */
+ * Small batched systems are left to loops that take several matrices at once: solve_lanes.c, ref_solve.c. */
 #include "loader.h"
 #include "lapack.h"
 #include "ref.h"

@@ -27,6 +27,8 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     if (p->anchor == MFI_FFT_PAIR && !mfi_fft_pair_query(p, c, bid))
         return false;
     mfi_bid_roofline(bid, p, c, how[p->anchor].efficiency, 1);
+    if (p->anchor == MFI_SOLVE) /* what a matrix costs besides its arithmetic */
+        bid->cost_us += 0.1 * (double)mfi_problem_points(p) / c->threads;
     strcpy(bid->kernel, how[p->anchor].kernel);
     if (p->anchor == MFI_MATMUL) {
         mfi_matmul_layout layout;

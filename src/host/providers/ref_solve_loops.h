@@ -136,10 +136,16 @@ TARGET static inline void FN(eliminate)(E *restrict row, const E *restrict by, c
 /* b becomes the solution of the triangular system below or above the diagonal of m. */
 TARGET static void FN(substitute)(int64_t n, int64_t nrhs, const E *m, E *b, bool lower, bool unit, int32_t *info)
 {
+    for (int64_t k = 0; k < n && !unit; k++) { /* the first zero counts, whatever the order of substitution */
+        E d = m[k * n + k];
+        FN(check_zero)(&d, k, info);
+    }
     for (int64_t step = 0; step < n; step++) {
         int64_t i = lower ? step : n - 1 - step;
-        for (int64_t k = lower ? 0 : i + 1; k < (lower ? i : n); k++)
+        for (int64_t done = 0; done < step; done++) {
+            int64_t k = lower ? done : n - 1 - done;
             FN(eliminate)(b + i * nrhs, b + k * nrhs, &m[i * n + k], nrhs);
+        }
         if (unit)
             continue;
         E d = m[i * n + i];
