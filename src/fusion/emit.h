@@ -155,10 +155,10 @@ mfi_fft_parts mfi_fft_parts_of(const mfi_problem *p);
 /* The compile-time side of it. */
 typedef struct mfi_fft_shape {
     int n, elements, ffts, threads,
-        resident;  /* elements of a thread, signals and threads of a block, blocks of a multiprocessor */
-    bool split;    /* see fft_block.cuh */
-    size_t shared; /* bytes at least as many as it needs */
-    int64_t table; /* entries, at least as many */
+        resident;       /* elements of a thread, signals and threads of a block, blocks of a multiprocessor */
+    bool split, beside; /* see fft_block.cuh */
+    size_t shared;      /* bytes at least as many as it needs */
+    int64_t table;      /* entries, at least as many */
     int64_t blocks;
     mfi_shape middle, last; /* how the chains are laid out */
 } mfi_fft_shape;
@@ -174,6 +174,8 @@ typedef struct mfi_fft_words {
     int before, middle, last; /* where the chains' operands' pointers begin; -1: no such chain */
     mfi_words words;
 } mfi_fft_words;
+/* How neighbours of the axis, or else of the dim before it, lie: side by side? */
+bool mfi_fft_lies_along(const mfi_view *view, int ndim, bool beside);
 mf_status mfi_fft_words_fill(mfi_fft_words *words, const mfi_problem *p, const mfi_fft_shape *shape);
 
 #endif

@@ -133,6 +133,53 @@ static int scaled(int value, int power)
     return power < 0 ? value >> -power : value << power;
 }
 
+bool mfi_fft_lies_along(const mfi_view *view, int ndim, bool beside)
+{
+    return ndim > (beside ? 1 : 0) && view->strides[ndim - (beside ? 2 : 1)] == 1;
+}
+
+static bool stores_into(const mfi_chain *c, int operand)
+{
+    for (int i = 0; i < c->count; i++)
+        if (c->instr[i].kind == MFI_STORE && c->instr[i].operand == operand)
+            return true;
+    return false;
+}
+
+/* Bytes that lie along the axis less those that lie along the dim before it. */
+static int64_t along_axis(const mfi_problem *p, bool last)
+{
+    const mfi_fft *f = &p->u.fft;
+    int64_t bytes = p->head ? along_axis(p->head, false) : 0;
+    for (int o = 0; o < p->chain.operands; o++) {
+        const mfi_view *v = &p->chain.operand[o].view;
+        if (last || !stores_into(&p->chain, o)) /* what passes on to the next transform stays in registers */
+            bytes += (mfi_fft_lies_along(v, p->ndim, false) - mfi_fft_lies_along(v, p->ndim, true)) *
+                     mfi_view_bytes(v, p->ndim, p->shape);
+    }
+    if (p->anchor != MFI_MAP && !p->head) {
+        int64_t shape[MF_MAX_DIMS];
+        memcpy(shape, p->shape, sizeof shape);
+        shape[p->ndim - 1] = f->in_extent[0];
+        bytes += (mfi_fft_lies_along(&f->in, p->ndim, false) - mfi_fft_lies_along(&f->in, p->ndim, true)) *
+                 mfi_view_bytes(&f->in, p->ndim, shape);
+    }
+    return bytes;
+}
+
+/* Whole lines of memory across signals, as far as threads and shared memory go. */
+static int beside_ffts(const mfi_problem *p, int lanes, size_t signal_bytes, int variant)
+{
+    int64_t signals = p->shape[p->ndim - 2], most = 128 / (p->u.fft.f64 ? 16 : 8);
+    int ffts = 1;
+    while (ffts * 2 <= most && ffts < signals)
+        ffts *= 2;
+    ffts = (int)mfi_max64(scaled(ffts, ways[variant].ffts), 1);
+    while (ffts > 1 && (lanes * ffts > (ffts > 4 ? 512 : 1024) || signal_bytes * (size_t)ffts > (size_t)112 << 10))
+        ffts /= 2;
+    return ffts;
+}
+
 static void share_out(mfi_fft_shape *s, const mfi_problem *p, int variant)
 {
     int n = complex_length(p), work = n, size = p->u.fft.f64 ? 16 : 8;
@@ -144,11 +191,14 @@ static void share_out(mfi_fft_shape *s, const mfi_problem *p, int variant)
     if (ways[variant].elements && is_power_of_2(work))
         s->elements = (int)mfi_max64(scaled(s->elements, ways[variant].elements), 2);
     int lanes = (work + s->elements - 1) / s->elements;
-    s->ffts = (int)mfi_max64(scaled(lanes >= 96 ? 1 : 128 / lanes, ways[variant].ffts), 1);
     s->split = work * size >= 65536;
-    s->threads = lanes * s->ffts;
     size_t word = (size_t)(s->split && lanes > 1 ? size / 2 : size);
     size_t words = (size_t)work + (size_t)work / (128 / word) + 16;
+    s->ffts = (int)mfi_max64(scaled(lanes >= 96 ? 1 : 128 / lanes, ways[variant].ffts), 1);
+    if (p->ndim > 1 && p->shape[p->ndim - 2] > 1 && along_axis(p, true) < 0)
+        s->ffts = beside_ffts(p, lanes, words * word, variant);
+    s->beside = s->ffts > 1 && along_axis(p, true) < 0;
+    s->threads = lanes * s->ffts;
     s->shared = words * word * (size_t)s->ffts;
     s->table = 4 * (int64_t)work + n + 16;
     /* Registers: the elements, and what butterflies, roots and addresses take without spilling. */
@@ -224,8 +274,8 @@ static void types(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s)
     if (parts.first)
         chain_space(out, "middle_chain", parts.first, &s->middle);
     chain_space(out, "last_chain", p, &s->last);
-    mfi_text_add(out, "typedef mf::fft::config<%d, %d, %s> config;\n", s->elements, s->ffts,
-                 s->split ? "true" : "false");
+    mfi_text_add(out, "typedef mf::fft::config<%d, %d, %s%s> config;\n", s->elements, s->ffts,
+                 s->split ? "true" : "false", s->beside ? ", mf::fft::by_length, true" : "");
     transform_type(out, "first", first_transform(p));
     transform_type(out, "second", &p->u.fft);
     mfi_text_add(out,

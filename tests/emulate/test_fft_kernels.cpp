@@ -214,6 +214,11 @@ int main()
     check_config<4096, config<8>>();
     check_config<8192, config<16, 1, true>>();
     check_config<1000, config<10, 1, true>>();
+    using mf::fft::by_length;
+    check_config<128, config<16, 16, false, by_length, true>>(); // signals beside each other
+    check_config<1024, config<16, 4, true, by_length, true>>();
+    check_config<60, config<6, 8, false, by_length, true>>();
+    check_config<17, config<16, 4, false, by_length, true>>();
     check_block<mf::fft::block<float, 256, forward>, mf::f16>(6e-4);
     check_block<mf::fft::block<float, 1000, inverse>, mf::bf16>(5e-3);
     check_convolution<1, float>(1e-6);

@@ -124,6 +124,8 @@ int main()
     check_fused<1000, config<10, 1>, bench::persist>();
     check_fused<143, config<11, 2>, bench::persist>();
     check_fused<97, mf::fft::default_config<float, 97>, bench::persist>();
+    check_fused<128, config<8, 16, false, mf::fft::by_length, true>, bench::persist>();
+    check_fused<143, config<11, 4, false, mf::fft::by_length, true>, bench::persist>();
     check_real<512>();
     check_real<1001>();
     return finish("races");

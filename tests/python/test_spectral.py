@@ -105,3 +105,33 @@ def test_products_side_by_side_on_a_gpu(rng, sizes, dtype):
     want = np.einsum("bik,iok->bok", x.astype(np.complex128), w.astype(np.complex128)) * 0.5 + 1
     tolerance = 1e-4 if np.finfo(dtype).eps > 1e-10 else 1e-11
     np.testing.assert_allclose(plan.run(*device).cpu().numpy(), want, rtol=0, atol=tolerance * np.abs(want).max())
+
+
+ACROSS = {
+    "fft": lambda x, h: mf.fft.fft(x, axis=1),
+    "filter": lambda x, h: mf.fft.ifft(mf.fft.fft(x, axis=1) * h[:, None], axis=1),
+    "padded": lambda x, h: mf.abs(mf.fft.fft(x, n=2 * x.shape[1], axis=1)) ** 2,
+}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", ACROSS)
+def test_transforms_across_are_one_kernel(name):
+    plan = mf.plan(ACROSS[name], S((8, 256, 40), "c64"), S((256,), "c64"), target="sm_90a")
+    (step,) = json.loads(plan.explain("json"))["steps"]
+    assert step["provider"] == "generated_fft" and step["launches"] == 1 and step["spills"] == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ACROSS)
+@pytest.mark.parametrize("shape", [(8, 256, 40), (3, 1000, 5), (1, 4096, 33), (2, 97, 64), (5, 16, 1000)], ids=str)
+def test_transforms_across_on_a_gpu(rng, name, shape):
+    torch = pytest.importorskip("torch")
+    x = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(np.complex64)
+    h = (rng.standard_normal(shape[1]) + 1j * rng.standard_normal(shape[1])).astype(np.complex64)
+    device = [torch.from_numpy(a).cuda() for a in (x, h)]
+    got = mf.plan(ACROSS[name], *device).run(*device).cpu().numpy()
+    spectrum = np.fft.fft(x.astype(np.complex128), axis=1)
+    want = {"fft": lambda: spectrum, "filter": lambda: np.fft.ifft(spectrum * h[:, None], axis=1),
+            "padded": lambda: np.abs(np.fft.fft(x, n=2 * shape[1], axis=1)) ** 2}[name]()  # fmt: skip
+    np.testing.assert_allclose(got, want, rtol=0, atol=4e-6 * np.abs(want).max())

@@ -112,7 +112,7 @@ static const char *run_emulated(const mfi_problem *p, const mfi_caps *caps, char
     mfi_fft_shape shape;
     mfi_fft_words w;
     mfi_source source;
-    mfi_bid bid;
+    mfi_bid bid = {0};
     char call[512];
     mfi_fft_parts parts = mfi_fft_parts_of(p);
     cr_assert(mfi_fft_shape_choose(&shape, p, caps, &bid), "%s", bid.detail);
@@ -343,5 +343,41 @@ Test(emulated_fft, first_terms)
     narrowed(&s, MF_RFFT, 1024, 64, 1);
     narrowed(&s, MF_RFFT, 75, 37, 2);
     narrowed(&s, MF_IFFT, 101, 1, 3);
+    close_setting(&s);
+}
+
+/* Along an axis whose elements are far apart in memory, and signals beside each other: `outer` x n x `inner`. */
+static void across(setting *s, mf_fft_kind kind, int64_t outer, int64_t length, int64_t n, int64_t inner, bool twice,
+                   int number)
+{
+    char what[80];
+    problem p = {0};
+    cr_assert_eq(mf_graph_new(&p.g), MF_OK);
+    bool real = kind == MF_RFFT, f64 = number == 6;
+    mf_dtype complex_type = f64 ? MF_C128 : MF_C64;
+    mf_node x = input(&p, real ? MF_F32 : complex_type, 3, outer, length, inner);
+    mf_node y = transform(&p, kind, x, 1, n);
+    if (twice) {
+        mf_node h = input(&p, complex_type, 2, real ? n / 2 + 1 : n, 1, 0);
+        y = transform(&p, real ? MF_IRFFT : MF_IFFT, mf_graph_multiply(p.g, y, h), 1, n);
+    }
+    output(&p, real && twice ? mf_graph_tanh(p.g, y) : mf_graph_square(p.g, y));
+    snprintf(what, sizeof what, "transform %d of %lld points across %lld signals", (int)kind, (long long)n,
+             (long long)inner);
+    check(s, &p, twice, number, what);
+}
+
+Test(emulated_fft, signals_beside_each_other)
+{
+    setting s;
+    if (!open_setting(&s))
+        cr_skip_test("there is no C++ compiler called c++");
+    across(&s, MF_FFT, 2, 64, 64, 16, false, 0);
+    across(&s, MF_FFT, 3, 128, 128, 5, true, 1);
+    across(&s, MF_RFFT, 2, 96, 128, 19, true, 2);
+    across(&s, MF_RFFT, 1, 45, 45, 40, true, 3);
+    across(&s, MF_IFFT, 2, 20, 97, 7, false, 4);
+    across(&s, MF_FFT, 1, 1024, 1024, 6, true, 5);
+    across(&s, MF_FFT, 2, 60, 60, 9, true, 6);
     close_setting(&s);
 }

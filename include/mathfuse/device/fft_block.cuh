@@ -18,10 +18,11 @@ struct by_length { // radices chosen from the length and the elements of a threa
 };
 
 // E elements in a thread, B signals in a block. SPLIT: real and imaginary parts pass through shared memory one after
-// the other, which halves it. R: radices, first pass first, each a divisor of E.
-template <int E, int B = 1, bool SPLIT = false, class R = by_length> struct config {
+// the other, which halves it. R: radices, first pass first, each a divisor of E. BESIDE: neighbouring threads have
+// neighbouring signals, for those whose elements are far apart in memory and which lie beside each other there.
+template <int E, int B = 1, bool SPLIT = false, class R = by_length, bool BESIDE = false> struct config {
     static constexpr int elements = E, ffts = B;
-    static constexpr bool split = SPLIT;
+    static constexpr bool split = SPLIT, beside = BESIDE && B > 1;
     typedef R order;
 };
 
@@ -128,19 +129,21 @@ template <class L> struct mirrored { // for element k of the layout outside, ele
 };
 
 // Threads of a signal that lie within one warp need no more than the warp's barrier.
-template <int LANES> MF_DEVICE void sync_lanes()
+template <int LANES, class C> constexpr bool in_one_warp = LANES <= 32 && 32 % LANES == 0 && !C::beside;
+
+template <bool IN_WARP> MF_DEVICE void sync_lanes()
 {
-    if constexpr (LANES <= 32 && 32 % LANES == 0)
+    if constexpr (IN_WARP)
         __syncwarp();
     else
         __syncthreads();
 }
 
-// out[slot of TO] = in[slot of FROM], through shared memory for one signal.
-template <class FROM, class TO, int LANES, bool SPLIT, class T, int A, int B>
+// out[slot of TO] = in[slot of FROM], through shared memory for one signal of transform F.
+template <class FROM, class TO, class F, class T, int A, int B>
 MF_DEVICE void exchange(const cplx<T> (&in)[A], cplx<T> (&out)[B], void *shared, int lane)
 {
-    if constexpr (LANES == 1) {
+    if constexpr (F::lanes == 1) {
         cplx<T> *all = (cplx<T> *)shared;
         MF_UNROLL
         for (int i = 0; i < FROM::slots; i++) {
@@ -150,18 +153,18 @@ MF_DEVICE void exchange(const cplx<T> (&in)[A], cplx<T> (&out)[B], void *shared,
         for (int i = 0; i < TO::slots; i++) {
             out[i] = all[TO::template source<cplx<T>>(0, i)];
         }
-    } else if constexpr (SPLIT) {
+    } else if constexpr (F::split) {
         T *part = (T *)shared;
         MF_UNROLL
         for (int imaginary = 0; imaginary < 2; imaginary++) {
             const bool im = imaginary == 1;
-            sync_lanes<LANES>();
+            sync_lanes<F::in_warp>();
             MF_UNROLL
             for (int i = 0; i < FROM::slots; i++) {
                 if (FROM::valid(lane, i))
                     part[FROM::template target<T>(lane, i)] = im ? in[i].im : in[i].re;
             }
-            sync_lanes<LANES>();
+            sync_lanes<F::in_warp>();
             MF_UNROLL
             for (int i = 0; i < TO::slots; i++) {
                 if (TO::valid(lane, i))
@@ -170,13 +173,13 @@ MF_DEVICE void exchange(const cplx<T> (&in)[A], cplx<T> (&out)[B], void *shared,
         }
     } else {
         cplx<T> *all = (cplx<T> *)shared;
-        sync_lanes<LANES>();
+        sync_lanes<F::in_warp>();
         MF_UNROLL
         for (int i = 0; i < FROM::slots; i++) {
             if (FROM::valid(lane, i))
                 all[FROM::template target<cplx<T>>(lane, i)] = in[i];
         }
-        sync_lanes<LANES>();
+        sync_lanes<F::in_warp>();
         MF_UNROLL
         for (int i = 0; i < TO::slots; i++) {
             if (TO::valid(lane, i))
@@ -244,9 +247,12 @@ template <int DIR, int R, class T> MF_DEVICE void times_powers(cplx<T> (&v)[R], 
     }
 }
 
-// Signals of less than half a warp share an access: their places are shifted to other banks.
-MF_HOST_DEVICE constexpr int apart_in_banks(int words, int lanes, int first_radix)
+// Signals of less than half a warp share an access: their places are shifted to other banks. So are those of signals
+// beside each other.
+MF_HOST_DEVICE constexpr int apart_in_banks(int words, int lanes, int first_radix, bool beside)
 {
+    if (beside)
+        return words / 2 * 2 + 1;
     while (lanes > 1 && lanes < 16 && words % 16 != first_radix / 2 % 16)
         words++;
     return words;
@@ -259,10 +265,10 @@ template <class T, int N, int DIR, class C> struct stockham {
     static constexpr int size = N, direction = DIR, elements = C::elements, ffts = C::ffts, passes = list.count;
     typedef layout<N, elements> where;
     static constexpr int lanes = where::lanes, threads = lanes * ffts;
-    static constexpr bool split = C::split && lanes > 1;
+    static constexpr bool split = C::split && lanes > 1, in_warp = in_one_warp<lanes, C>, beside = C::beside;
     static constexpr int signal_words = split ? padded<T>(N - 1) + 1 : padded<cplx<T>>(N - 1) + 1;
     static constexpr int signal_bytes =
-        apart_in_banks(signal_words, lanes, list.radix[0]) * (int)(split ? sizeof(T) : sizeof(cplx<T>));
+        apart_in_banks(signal_words, lanes, list.radix[0], beside) * (int)(split ? sizeof(T) : sizeof(cplx<T>));
     static constexpr int table_size = table_offset(list, passes);
     static_assert(threads <= 1024, "a block has at most 1024 threads: more elements in a thread, or fewer signals");
     static_assert(stride_before(list, passes) == N, "the radices' product is the length");
@@ -328,7 +334,7 @@ template <class T, int N, int DIR, class C> struct stockham {
     {
         transform<P>(v, table, lane);
         if constexpr (P + 1 < passes) {
-            exchange<pass_at<P>, pass_at<P + 1>, lanes, split>(v, v, shared, lane);
+            exchange<pass_at<P>, pass_at<P + 1>, stockham>(v, v, shared, lane);
             passes_from<P + 1>(v, shared, table, lane);
         }
     }
@@ -343,7 +349,7 @@ template <class T, int N, int DIR, class C> struct stockham {
             for (int i = 0; i < elements; i++)
                 v[i % (elements / first) * first + i / (elements / first)] = x[i];
         } else {
-            exchange<natural<where>, pass_at<0>, lanes, split>(x, v, shared, lane);
+            exchange<natural<where>, pass_at<0>, stockham>(x, v, shared, lane);
         }
         passes_from<0>(v, shared, table, lane);
         if constexpr (in_place<passes - 1>) {
@@ -351,7 +357,7 @@ template <class T, int N, int DIR, class C> struct stockham {
             for (int i = 0; i < elements; i++)
                 x[i] = v[i % (elements / last) * last + i / (elements / last)];
         } else {
-            exchange<pass_at<passes - 1>, natural<where>, lanes, split>(v, x, shared, lane);
+            exchange<pass_at<passes - 1>, natural<where>, stockham>(v, x, shared, lane);
         }
     }
 };
@@ -365,7 +371,7 @@ template <class T, int N, int DIR, class C> struct bluestein {
     static constexpr int size = N, direction = DIR, elements = C::elements, ffts = C::ffts, passes = there::passes;
     typedef layout<work, elements, N> where;
     static constexpr int lanes = where::lanes, threads = lanes * ffts;
-    static constexpr bool split = there::split;
+    static constexpr bool split = there::split, in_warp = there::in_warp, beside = there::beside;
     static constexpr int signal_bytes = there::signal_bytes;
     static constexpr bool exchanges = there::exchanges;
     static constexpr int chirp = (there::table_size + 1) / 2 * 2, spectrum = chirp + N, table_size = spectrum + work;
@@ -433,10 +439,17 @@ struct block : method<is_smooth(N), T, N, DIR, C>::type {
     using base::elements;
     static constexpr int shared_bytes = base::exchanges ? base::signal_bytes * base::ffts : 0;
 
-    static MF_DEVICE int lane() { return base::ffts == 1 ? (int)threadIdx.x : (int)threadIdx.x % base::lanes; }
+    static MF_DEVICE int lane()
+    {
+        if constexpr (base::ffts == 1)
+            return (int)threadIdx.x;
+        return base::beside ? (int)threadIdx.x / base::ffts : (int)threadIdx.x % base::lanes;
+    }
     static MF_DEVICE int signal() // of the block's, this thread's
     {
-        return base::ffts == 1 ? 0 : (int)threadIdx.x / base::lanes;
+        if constexpr (base::ffts == 1)
+            return 0;
+        return base::beside ? (int)threadIdx.x % base::ffts : (int)threadIdx.x / base::lanes;
     }
     static MF_DEVICE int index(int i) { return where::at(lane(), i); }     // of x[i]
     static MF_DEVICE bool valid(int i) { return where::valid(lane(), i); } // false: x[i] is no element

@@ -63,8 +63,7 @@ template <class T, int N, int DIR, class C> struct real_method<T, N, DIR, true, 
     static MF_DEVICE void pair_up(cplx<T> (&x)[elements], void *shared, const cplx<T> *table)
     {
         cplx<T> opposite[elements];
-        exchange<natural<where>, mirrored<where>, half::lanes, half::base::split>(x, opposite, half::own(shared),
-                                                                                  half::lane());
+        exchange<natural<where>, mirrored<where>, typename half::base>(x, opposite, half::own(shared), half::lane());
         const cplx<T> *root = table + roots + half::lane();
         half::for_each([&](int i, i64 offset) {
             cplx<T> z = {opposite[i].re, -opposite[i].im}, even = x[i] + z, odd = x[i] - z;

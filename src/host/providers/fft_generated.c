@@ -34,14 +34,17 @@ static bool head_store(const mfi_problem *p, int operand, bool head)
     return false;
 }
 
-/* Bytes of the accesses whose neighbours along the axis do not lie side by side. */
-static int64_t strided_bytes(const mfi_problem *p, bool head)
+/* Bytes of the accesses whose neighbours do not lie side by side, along the axis or, `beside`, across signals. */
+static int64_t strided_bytes(const mfi_problem *p, bool beside, bool head)
 {
-    int64_t bytes = p->head ? strided_bytes(p->head, true) : 0;
-    for (int o = 0; o < p->chain.operands; o++)
-        if (mfi_operand_access(p, o) == MFI_ACCESS_STRIDED && !head_store(p, o, head))
-            bytes += mfi_view_bytes(&p->chain.operand[o].view, p->ndim, p->shape);
-    if (p->anchor == MFI_FFT && p->u.fft.in.strides[p->ndim - 1] != 1) {
+    int64_t bytes = p->head ? strided_bytes(p->head, beside, true) : 0;
+    for (int o = 0; o < p->chain.operands; o++) {
+        const mfi_view *v = &p->chain.operand[o].view;
+        if (mfi_operand_access(p, o) != MFI_ACCESS_REPEAT && !mfi_fft_lies_along(v, p->ndim, beside) &&
+            !head_store(p, o, head))
+            bytes += mfi_view_bytes(v, p->ndim, p->shape);
+    }
+    if (p->anchor == MFI_FFT && !mfi_fft_lies_along(&p->u.fft.in, p->ndim, beside)) {
         int64_t shape[MF_MAX_DIMS];
         memcpy(shape, p->shape, sizeof shape);
         shape[p->ndim - 1] = p->u.fft.in_extent[0];
@@ -67,7 +70,7 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
         return false;
     bid->bytes = mfi_problem_bytes(p);
     bid->launches = 1;
-    int64_t moved = bid->bytes + (SECTOR_COST - 1) * strided_bytes(p, false);
+    int64_t moved = bid->bytes + (SECTOR_COST - 1) * strided_bytes(p, s.beside, false);
     bid->cost_us = (double)moved / (c->bytes_per_us * 0.95) * passes(p, &s) + c->launch_us;
     snprintf(bid->kernel, sizeof bid->kernel, "mf_fft n=%d", s.n);
     return true;
