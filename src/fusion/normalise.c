@@ -177,6 +177,8 @@ static mf_status visit(pass *p, int old)
     for (int i = 0; anchor && i < node.sources; i++) /* a number spread over a matrix has no memory yet */
         if (mfi_node_has_no_memory(&p->g->node[mfi_view_base(p->g, node.src[i])]))
             node.src[i] = copy_of(p, node.src[i]);
+    if (node.kind == MFI_N_FFT && node.u.fft.count > 1 && p->flags & MFI_AXES_APART)
+        return mfi_fft_by_axes(&p->id[old], p->g, p->old, old, node.src[0]);
     mf_node added = mfi_graph_add(p->g, &node);
     MF_TRY(mf_graph_error(p->g));
     if (node.kind == MFI_N_VIEW && !readable(p, added.id, mfi_view_base(p->old, old))) {

@@ -23,6 +23,9 @@ typedef struct mfi_schedule {
     mfi_buffer *buffer; /* inputs, outputs, temporaries */
 } mfi_schedule;
 
+/* With the flags of a plan: transforms of several axes are done axis by axis. */
+enum { MFI_AXES_APART = 1 << 16 };
+
 /* bindings: inputs then outputs, strides and data pointers of what will be bound (data may be NULL: fully aligned). */
 mf_status mfi_schedule_new(mfi_schedule **out, const mf_graph *g, const mf_tensor *bindings, int flags);
 void mfi_schedule_free(mfi_schedule *s);
@@ -34,6 +37,9 @@ mf_status mfi_schedule_insert(mfi_schedule *s, int index, mfi_problem *p);
 /* normalise.c: a copy without dead nodes, in which every output and every anchor operand is a computed node, an input
  * or a view with strides, and roundings of MF_PLAN_MATCH_UNFUSED are casts. */
 mf_status mfi_normalise(mf_graph **out, const mf_graph *g, const mf_tensor *bindings, int flags);
+/* axes.c: is there a transform of several axes; one of them, reading `source` of g, as a chain of one for each axis. */
+bool mfi_has_axes(const mf_graph *g);
+mf_status mfi_fft_by_axes(int32_t *out, mf_graph *g, const mf_graph *old, int node, int32_t source);
 /* Values are made where they are used: a constant, an arange. */
 bool mfi_node_has_no_memory(const mfi_node *node);
 /* The node below a chain of views. */

@@ -135,3 +135,43 @@ def test_transforms_across_on_a_gpu(rng, name, shape):
     want = {"fft": lambda: spectrum, "filter": lambda: np.fft.ifft(spectrum * h[:, None], axis=1),
             "padded": lambda: np.abs(np.fft.fft(x, n=2 * shape[1], axis=1)) ** 2}[name]()  # fmt: skip
     np.testing.assert_allclose(got, want, rtol=0, atol=4e-6 * np.abs(want).max())
+
+
+PLANES = {
+    "complex": lambda x, h: mf.fft.ifft2(mf.fft.fft2(x) * h),
+    "real": lambda x, h: mf.fft.irfft2(mf.fft.rfft2(x) * h),
+    "three axes": lambda x, h: mf.fft.ifftn(mf.fft.fftn(x) * h),
+}
+
+
+@pytest.mark.compiles
+def test_filters_of_planes_are_three_passes():
+    def steps(f, *specs):
+        return [s["anchor"] for s in json.loads(mf.plan(f, *specs, target="sm_90a").explain("json"))["steps"]]
+
+    assert len(steps(PLANES["complex"], S((64, 512, 512), "c64"), S((512, 512), "c64"))) == 3
+    assert len(steps(PLANES["real"], S((64, 512, 512)), S((512, 257), "c64"))) == 3
+    assert len(steps(PLANES["three axes"], S((128, 128, 128), "c64"), S((128, 128, 128), "c64"))) == 5
+    assert len(steps(lambda x: mf.fft.fft2(x), S((64, 512, 512), "c64"))) == 1  # the library's, in its own two passes
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PLANES)
+@pytest.mark.parametrize("shape", [(3, 64, 96), (2, 30, 128), (1, 256, 256)], ids=str)
+def test_filters_of_planes_on_a_gpu(rng, name, shape):
+    torch = pytest.importorskip("torch")
+    real = name == "real"
+    x = rng.standard_normal(shape) + (0 if real else 1j * rng.standard_normal(shape))
+    bins = (*shape[:-1], shape[-1] // 2 + 1) if real else shape
+    h = (
+        np.fft.rfftn(rng.standard_normal(shape), axes=(1, 2))
+        if real
+        else rng.standard_normal(bins) + 1j * rng.standard_normal(bins)
+    )
+    x, h = x.astype(np.float32 if real else np.complex64), h.astype(np.complex64)
+    device = [torch.from_numpy(a).cuda() for a in (x, h)]
+    got = mf.plan(PLANES[name], *device).run(*device).cpu().numpy()
+    axes = (0, 1, 2) if name == "three axes" else (1, 2)
+    wide = x.astype(np.float64 if real else np.complex128)
+    want = np.fft.irfft2(np.fft.rfft2(wide) * h) if real else np.fft.ifftn(np.fft.fftn(wide, axes=axes) * h, axes=axes)
+    np.testing.assert_allclose(got, want, rtol=0, atol=4e-6 * np.abs(want).max())

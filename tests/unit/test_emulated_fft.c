@@ -302,23 +302,24 @@ Test(emulated_fft, windows)
     close_setting(&s);
 }
 
-/* Only the first terms are read by another step: the kernel leaves the rest of its result as it was. */
-static void narrowed(setting *s, mf_fft_kind kind, int64_t n, int64_t keep, int number)
+/* Only the first terms are read by another step: the kernel leaves the rest of its result as it was. `inner` signals lie
+ * beside each other. */
+static void narrowed(setting *s, mf_fft_kind kind, int64_t n, int64_t inner, int64_t keep, int number)
 {
     problem p = {0};
     mf_plan *plan;
     char *data[2], *want;
     cr_assert_eq(mf_graph_new(&p.g), MF_OK);
-    output(&p, transform(&p, kind, input(&p, kind == MF_RFFT ? MF_F32 : MF_C64, 2, 3, n, 0), 1, n));
-    size_t bytes = (size_t)count(&p, 1) * mf_dtype_size(MF_C64), row = (size_t)p.shape[1][1] * mf_dtype_size(MF_C64);
+    output(&p, transform(&p, kind, input(&p, kind == MF_RFFT ? MF_F32 : MF_C64, 3, 3, n, inner), 1, n));
+    size_t term = (size_t)inner * mf_dtype_size(MF_C64), signal = (size_t)p.shape[1][1] * term;
     for (int i = 0; i < 2; i++) {
         data[i] = mfi_alloc_aligned((size_t)count(&p, i) * mf_dtype_size(p.dtype[i]));
         fill(s, data[i], p.dtype[i], count(&p, i));
     }
-    want = mfi_alloc_aligned(bytes);
+    want = mfi_alloc_aligned(3 * signal);
     run_on_cpu(s, &p, data, want);
-    for (size_t r = 0, kept = (size_t)keep * mf_dtype_size(MF_C64); r < 3; r++)
-        memcpy(want + r * row + kept, data[1] + r * row + kept, row - kept);
+    for (size_t r = 0, kept = (size_t)keep * term; r < 3; r++)
+        memcpy(want + r * signal + kept, data[1] + r * signal + kept, signal - kept);
     cr_assert_eq(mf_plan_new(&plan, s->gpu, p.g, NULL), MF_OK);
     mfi_problem part = *plan->step[0].problem;
     part.shape[part.ndim - 1] = keep;
@@ -339,10 +340,12 @@ Test(emulated_fft, first_terms)
     setting s;
     if (!open_setting(&s))
         cr_skip_test("there is no C++ compiler called c++");
-    narrowed(&s, MF_FFT, 256, 17, 0);
-    narrowed(&s, MF_RFFT, 1024, 64, 1);
-    narrowed(&s, MF_RFFT, 75, 37, 2);
-    narrowed(&s, MF_IFFT, 101, 1, 3);
+    narrowed(&s, MF_FFT, 256, 1, 17, 0);
+    narrowed(&s, MF_RFFT, 1024, 1, 64, 1);
+    narrowed(&s, MF_RFFT, 75, 1, 37, 2);
+    narrowed(&s, MF_IFFT, 101, 1, 1, 3);
+    narrowed(&s, MF_FFT, 128, 16, 16, 4);
+    narrowed(&s, MF_RFFT, 96, 21, 5, 5);
     close_setting(&s);
 }
 
