@@ -262,8 +262,12 @@ static void FN(compute)(mfi_lane_group *g)
         upper.row = g->ld, upper.col = 1;
         FN(backward)(&upper, b, g->ld, g->nrhs);
         break;
+    case MFI_POSV:
     case MFI_CHO_SOLVE:
-        FN(check_diagonal)(m, g->ld, g->n, &info);
+        if (g->solver == MFI_POSV)
+            FN(cholesky)(m, g->ld, g->n, &info);
+        else
+            FN(check_diagonal)(m, g->ld, g->n, &info);
         FN(forward)(&lower, b, g->ld, g->nrhs);
         FN(backward)(&upper, b, g->ld, g->nrhs);
         break;

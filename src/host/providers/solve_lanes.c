@@ -120,7 +120,7 @@ static void solve_group(const lanes_state *s, void *const *slots, int64_t first,
 {
     const mfi_solve *f = &s->p->u.solve;
     bool factor = f->solver == MFI_CHOLESKY, upper = f->flags & MF_UPPER, triangular = f->solver == MFI_TRSM;
-    bool turned = upper && (factor || f->solver == MFI_CHO_SOLVE); /* U^T is the lower factor */
+    bool turned = upper && f->solver != MFI_TRSM && f->solver != MFI_LU_SOLVE; /* U^T is the lower factor */
     mfi_lane_group g = {.solver = f->solver, .n = f->n, .nrhs = factor ? 0 : f->nrhs, .ld = s->ld, .m = w->m};
     g.upper = triangular && upper;
     g.transpose = triangular && (f->flags & (MF_TRANS | MF_ADJOINT));
@@ -188,7 +188,9 @@ static double group_us(const mfi_solve *f)
 {
     static const double product_us = 0.0005, element_us = 0.004, group_us = 0.15;
     double n = (double)f->n, nrhs = (double)f->nrhs;
-    double factor = f->solver == MFI_LU_SOLVE ? n * n * n / 3 : f->solver == MFI_CHOLESKY ? n * n * n / 6 : 0;
+    double factor = f->solver == MFI_LU_SOLVE                            ? n * n * n / 3
+                    : f->solver == MFI_CHOLESKY || f->solver == MFI_POSV ? n * n * n / 6
+                                                                         : 0;
     double sides = f->solver == MFI_TRSM ? n * n * nrhs / 2 : n * n * nrhs;
     return product_us * (factor + sides) + element_us * n * (n + nrhs) + group_us;
 }
