@@ -143,6 +143,20 @@ mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_
 /* words->data: addresses of a, b, x and info. */
 void mfi_solve_words(mfi_words *words, const mfi_problem *p, const mfi_solve_shape *s);
 
+/* ---- QR of small matrices (emit_qr.c, qr_batch.cuh) ---- */
+
+typedef struct mfi_qr_shape {
+    int rows, columns;  /* that the kernel is made for */
+    int group, threads; /* of a matrix, of a block */
+    size_t shared;
+    int64_t q_columns, r_rows, items, blocks;
+} mfi_qr_shape;
+/* False: the reason is in `bid`. */
+bool mfi_qr_shape_choose(mfi_qr_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
+mf_status mfi_emit_qr(mfi_source *out, const mfi_problem *p, const mfi_qr_shape *s);
+/* words->data: addresses of a, q, r and info. */
+void mfi_qr_words(mfi_words *words, const mfi_problem *p, const mfi_qr_shape *s);
+
 /* ---- transforms (emit_fft.c) ---- */
 
 /* What a kernel of an FFT or an FFT_PAIR does, in order: a map, a first transform and its chain, each NULL where there is none;

@@ -108,3 +108,61 @@ def test_views_and_reruns():
     want = np.linalg.solve(np.swapaxes(general.astype(np.float64), 1, 2), b[::-1])
     assert np.abs(got.cpu().numpy() - want).max() < 1e-2 * np.abs(want).max()
     assert torch.equal(got, mf.linalg.solve(at, bt)), "reruns are bit-identical"
+
+
+# ---- QR ----
+
+
+def qr(mode):
+    return lambda a: tuple(mf.linalg.qr(a, mode, check=False))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    "shape, dtype, target",
+    [((16, 16), "f32", "sm_80"), ((64, 20), "f32", "sm_90a"), ((9, 31), "f64", "sm_90a"), ((28, 28), "c64", "sm_100a"),
+     ((20, 24), "c128", "sm_90a"), ((56, 56), "f64", "sm_90a")],
+)  # fmt: skip
+def test_qr_is_one_kernel_without_local_memory(shape, dtype, target):
+    plan = mf.plan(qr("reduced"), S((1000, *shape), dtype), target=target)
+    (step,) = json.loads(plan.explain("json"))["steps"]
+    called = 16 if dtype in ("f64", "c128") else 0  # the frame of double precision's slow division
+    assert step["provider"] == "generated_solve" and step["launches"] == 1 and step["spills"] <= called, step
+
+
+@pytest.mark.compiles
+def test_qr_that_does_not_fit_is_the_librarys():
+    for shape, mode in (((65, 8), "reduced"), ((8, 65), "reduced"), ((8, 8), "raw")):
+        plan = mf.plan(qr(mode), S((10, *shape)), target="sm_90a")
+        assert json.loads(plan.explain("json"))["steps"][0]["provider"] == "cusolver"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (16, 16), (20, 7), (5, 20), (33, 32), (40, 40)], ids=str)
+def test_qr_results(shape, mode, dtype):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(1)
+    a = rng.standard_normal((37, *shape)) + (1j * rng.standard_normal((37, *shape)) if dtype[0] == "c" else 0)
+    a = a.astype(DTYPES[dtype][0])
+    eps = np.finfo(a.dtype).eps * 20 * max(shape)
+    if mode == "r":
+        r = mf.linalg.qr(torch.from_numpy(a).cuda(), "r").cpu().numpy()
+        np.testing.assert_allclose(np.abs(r), np.abs(np.linalg.qr(a.astype(np.complex128), "r")), rtol=0, atol=eps * max(shape))
+        return
+    q, r = (x.cpu().numpy() for x in mf.linalg.qr(torch.from_numpy(a).cuda(), mode))
+    np.testing.assert_allclose(q @ r, a, rtol=0, atol=eps * np.abs(a).max())
+    eye = np.eye(q.shape[-1])
+    np.testing.assert_allclose(np.conj(np.swapaxes(q, -1, -2)) @ q, np.broadcast_to(eye, (37, *eye.shape)), rtol=0, atol=eps)
+    assert not np.tril(r, -1).any()
+
+
+@pytest.mark.gpu
+def test_qr_of_what_is_not_finite():
+    torch = pytest.importorskip("torch")
+    a = np.random.default_rng(2).standard_normal((5, 6, 6)).astype(np.float32)
+    a[1, 2, 3], a[4, 0, 0] = np.nan, np.inf
+    q, r, info = (x.cpu().numpy() for x in mf.linalg.qr(torch.from_numpy(a).cuda(), check=False))
+    assert info.tolist() == [0, -1, 0, 0, -1]
+    assert np.isnan(q[[1, 4]]).all() and np.isnan(r[[1, 4], 0]).all() and np.isfinite(q[[0, 2, 3]]).all()

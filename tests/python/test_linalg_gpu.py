@@ -215,7 +215,7 @@ def test_empty(gpu, shape):
 CALLS = {
     "lu_factor": (lambda a: mf.linalg.lu_factor(a), "getrf"),
     "inv": (lambda a: mf.linalg.inv(a), "getr"),
-    "qr": (lambda a: mf.linalg.qr(a), "geqrf"),
+    "qr": (lambda a: mf.linalg.qr(a), "mf_qr"),
     "eigh": (lambda a: mf.linalg.eigh(a), "syev"),
     "eig": (lambda a: mf.linalg.eig(a), "geev"),
     "svd": (lambda a: mf.linalg.svd(a), "gesvd"),
@@ -234,6 +234,14 @@ def test_plans_for_a_gpu_that_is_not_here(name, dtype, batch):
     plan = mf.plan(function, mf.spec((*batch, 24, 24), dtype), target="sm_90a")
     assert routine in plan.explain() and "cusolver" in plan.explain()
     assert plan.cubins()
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("batch", [(), (50,)])
+def test_qr_through_the_library(batch):
+    for shape in ((24, 24), (100, 30)):
+        plan = mf.plan(mf.linalg.qr, mf.spec((*batch, *shape)), target="sm_90a", providers="-generated_solve")
+        assert "geqrf" in plan.explain() and plan.cubins()
 
 
 @pytest.mark.compiles

@@ -1,4 +1,4 @@
-/* Provider `generated_solve`: batches of small dense systems, each by a group of threads, in one kernel. */
+/* Provider `generated_solve`: batches of small dense systems and QR decompositions, each by a group of threads, in one kernel. */
 #include "cuda_api.h"
 #include "emit.h"
 
@@ -6,48 +6,84 @@
 
 typedef struct state {
     const mfi_problem *problem;
-    mfi_solve_shape shape;
+    size_t shared;
+    int threads;
+    int64_t blocks;
     mfi_words words;
     mf_context *context;
     const mfi_module *module; /* the context's */
 } state;
 
+/* A step of a factorisation waits for the one before it: about 120 ns, for as many matrices as run together. */
+static void estimate(mfi_bid *bid, const mfi_problem *p, const mfi_caps *c, int64_t blocks, double steps)
+{
+    double rounds = (double)mfi_ceil_div(blocks, (int64_t)c->multiprocessors * 8);
+    bid->bytes = mfi_problem_bytes(p);
+    bid->launches = 1;
+    bid->cost_us = (double)bid->bytes / (c->bytes_per_us * 0.4) + rounds * 0.12 * steps + c->launch_us;
+}
+
 static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     mfi_solve_shape s;
+    mfi_qr_shape qr;
     MF_REFUSE_UNLESS(c->cuda, WRONG_TARGET, "generated kernels run on GPUs");
-    MF_REFUSE_UNLESS(p->anchor == MFI_SOLVE, NOT_ANCHOR, "it solves");
+    MF_REFUSE_UNLESS(p->anchor == MFI_SOLVE || p->anchor == MFI_FACTOR, NOT_ANCHOR, "it solves");
 #ifndef MFI_WITH_CUDA
     return mfi_refuse(bid, MFI_R_NOT_BUILT, "built without CUDA's headers");
 #endif
     MF_REFUSE_UNLESS(c->library[MFI_LIB_NVRTC], NOT_FOUND, "NVRTC compiles the kernels");
     MF_REFUSE_UNLESS(c->sm >= 80, WRONG_TARGET, "sm_80 or newer is needed, this is %s", c->arch);
+    if (p->anchor == MFI_FACTOR) {
+        if (!mfi_qr_shape_choose(&qr, p, c, bid))
+            return false;
+        estimate(bid, p, c, qr.blocks,
+                 4.0 * (double)p->u.factor.n); /* a step has three barriers, and there are two passes */
+        snprintf(bid->kernel, sizeof bid->kernel, "mf_qr %lldx%lld", (long long)p->u.factor.m,
+                 (long long)p->u.factor.n);
+        return true;
+    }
     if (!mfi_solve_shape_choose(&s, p, c, bid))
         return false;
-    bid->bytes = mfi_problem_bytes(p);
-    bid->launches = 1;
-    /* A step of a factorisation waits for the one before it: about 120 ns, for as many matrices as run together. */
-    double rounds = (double)mfi_ceil_div(s.blocks, (int64_t)c->multiprocessors * 8);
-    bid->cost_us = (double)bid->bytes / (c->bytes_per_us * 0.4) + rounds * 0.12 * s.n + c->launch_us;
+    estimate(bid, p, c, s.blocks, s.n);
     snprintf(bid->kernel, sizeof bid->kernel, "mf_solve n=%d", s.n);
     return true;
 }
 
-static mf_status make(state *s, const mfi_caps *c, mfi_bid *bid)
+static mf_status source_of(mfi_source *source, state *s, const mfi_caps *c)
 {
     mfi_bid unused = {0};
+    mfi_solve_shape solve;
+    mfi_qr_shape qr;
+    if (s->problem->anchor == MFI_FACTOR) {
+        if (!mfi_qr_shape_choose(&qr, s->problem, c, &unused))
+            return mfi_fail(MF_E_UNSUPPORTED, "%s", unused.detail);
+        s->shared = qr.shared;
+        s->threads = qr.threads;
+        s->blocks = qr.blocks;
+        mfi_qr_words(&s->words, s->problem, &qr);
+        return mfi_emit_qr(source, s->problem, &qr);
+    }
+    if (!mfi_solve_shape_choose(&solve, s->problem, c, &unused))
+        return mfi_fail(MF_E_UNSUPPORTED, "%s", unused.detail);
+    s->shared = solve.shared;
+    s->threads = solve.threads;
+    s->blocks = solve.blocks;
+    mfi_solve_words(&s->words, s->problem, &solve);
+    return mfi_emit_solve(source, s->problem, &solve);
+}
+
+static mf_status make(state *s, const mfi_caps *c, mfi_bid *bid)
+{
     mfi_source source;
     mfi_module *module = NULL;
-    if (!mfi_solve_shape_choose(&s->shape, s->problem, c, &unused))
-        return mfi_fail(MF_E_UNSUPPORTED, "%s", unused.detail);
-    mfi_solve_words(&s->words, s->problem, &s->shape);
-    MF_TRY(mfi_emit_solve(&source, s->problem, &s->shape));
+    MF_TRY(source_of(&source, s, c));
     mf_status status = mfi_jit_compile(&module, s->context, source.name, source.text, true);
     mf_free(source.text);
     MF_TRY(status);
     s->module = module;
     snprintf(bid->kernel, sizeof bid->kernel, "%s", module->name);
-    return c->present ? mfi_cuda_function_shared(module->function, s->shape.shared) : MF_OK;
+    return c->present ? mfi_cuda_function_shared(module->function, s->shared) : MF_OK;
 }
 
 static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
@@ -78,12 +114,16 @@ static mf_status run(void *opaque, const mfi_run *r)
 {
     const state *s = opaque;
     const mfi_solve *f = &s->problem->u.solve;
-    const mfi_view *views[] = {&f->a, &f->b, &f->x, &f->info};
+    const mfi_factor *qr = &s->problem->u.factor;
+    bool factors = s->problem->anchor == MFI_FACTOR;
+    const mfi_view *const of_solve[] = {&f->a, &f->b, &f->x, &f->info};
+    const mfi_view *const of_qr[] = {&qr->in[0].view, &qr->out[0].view, &qr->out[2].view, &qr->out[MFI_INFO].view};
+    const mfi_view *const *views = factors ? of_qr : of_solve;
     uint64_t words[MFI_MAX_WORDS];
     memcpy(words, s->words.word, (size_t)s->words.count * sizeof *words);
-    for (size_t i = 0; i < MFI_COUNT(views); i++)
+    for (size_t i = 0; i < MFI_COUNT(of_solve); i++)
         words[s->words.data + (int)i] = address(r, views[i]);
-    return mfi_jit_launch(s->module, r->context, (int)s->shape.blocks, s->shape.threads, s->shape.shared, words,
+    return mfi_jit_launch(s->module, r->context, (int)s->blocks, s->threads, s->shared, words,
                           (size_t)s->words.count * sizeof *words, r->stream);
 }
 

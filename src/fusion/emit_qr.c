@@ -1,0 +1,102 @@
+/* QR of small matrices in batches: qr_batch.cuh, instantiated. */
+#include "emit.h"
+
+#include <stdio.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { MOST_COLUMNS = 64, MOST_ROWS = 64, REGISTER_WORDS = 112, REGISTER_WORDS_C128 = 96, THREADS = 128 };
+
+static const mfi_view *result(const mfi_factor *f, int index)
+{
+    return &f->out[index].view;
+}
+
+bool mfi_qr_shape_choose(mfi_qr_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
+{
+    const mfi_factor *f = &p->u.factor;
+    const mfi_view *info = result(f, MFI_INFO);
+    memset(s, 0, sizeof *s);
+    MF_REFUSE_UNLESS(f->kind == MFI_QR, NOT_ANCHOR, "of decompositions it does QR");
+    MF_REFUSE_UNLESS(!(f->flags & MF_RAW), NO_EPILOGUE, "reflections are not given, only Q and R");
+    MF_REFUSE_UNLESS(f->ctype == MFI_F32 || f->ctype == MFI_F64 || f->ctype >= MFI_C64, DTYPE, "%s",
+                     mfi_ctype_name(f->ctype));
+    MF_REFUSE_UNLESS(f->m > 0 && f->n > 0, EMPTY, "matrices without elements");
+    int64_t q = f->flags & MF_FULL ? f->m : mfi_min64(f->m, f->n), columns = mfi_max64(f->n, q);
+    int words = (int)mfi_ctype_size(f->ctype) / 4, vector = words >= 4 ? 1 : 4 / words;
+    MF_REFUSE_UNLESS(f->m <= MOST_ROWS && columns <= MOST_COLUMNS, SIZE,
+                     "%lldx%lld: up to %d rows and columns, those of Q among them", (long long)f->m, (long long)f->n,
+                     MOST_ROWS);
+    s->rows = (int)(mfi_ceil_div(f->m, vector) * vector);
+    MF_REFUSE_UNLESS(s->rows * words <= (words == 4 ? REGISTER_WORDS_C128 : REGISTER_WORDS), SIZE,
+                     "a column of %d numbers of %d bytes does not fit a thread's registers", s->rows, 4 * words);
+    s->group = columns <= 4 ? 4 : columns <= 8 ? 8 : columns <= 16 ? 16 : columns <= 32 ? 32 : 64;
+    s->columns = s->group;
+    s->threads = THREADS;
+    s->q_columns = q;
+    s->r_rows = q;
+    int64_t steps = mfi_min64(s->rows, s->columns), elements = steps * (s->rows + vector) + steps + 3;
+    s->shared = (size_t)(elements / 4 * 4 * 4 * words) * (size_t)(s->threads / s->group);
+    while (s->shared + 1024 > c->shared_bytes && s->threads > s->group) {
+        s->threads /= 2;
+        s->shared /= 2;
+    }
+    s->items = mfi_problem_points(p);
+    s->blocks = mfi_ceil_div(s->items, s->threads / s->group);
+    MF_REFUSE_UNLESS(s->items > 0 && s->blocks <= 0x7fffffff, SIZE, "%lld matrices", (long long)s->items);
+    MF_REFUSE_UNLESS(info->slot < 0 || info->dtype == MF_I32, DTYPE, "info is i32");
+    return true;
+}
+
+mf_status mfi_emit_qr(mfi_source *out, const mfi_problem *p, const mfi_qr_shape *s)
+{
+    const mfi_factor *f = &p->u.factor;
+    const mfi_view *q = result(f, 0), *r = result(f, 2);
+    mf_dtype own = mfi_ctype_dtype(f->ctype);
+    mfi_text text = {0};
+    *out = (mfi_source){.text = NULL};
+    mfi_text_add(&text,
+                 "#include \"device/qr_batch.cuh\"\n\nnamespace\n{\n\n"
+                 "typedef mf::qr_batch<%s, %d, %d, %s, %s, %s, %d, %d> batch;\n\n} // namespace\n\n",
+                 mfi_emit_ctype(f->ctype), s->rows, s->columns, mfi_emit_storage(f->in[0].view.dtype),
+                 mfi_emit_storage(q->slot >= 0 ? q->dtype : own), mfi_emit_storage(r->slot >= 0 ? r->dtype : own),
+                 p->ndim > 0 ? p->ndim : 1, s->threads);
+    if (!text.failed) {
+        snprintf(out->name, sizeof out->name, "mf_qr_%016llx", (unsigned long long)XXH3_64bits(text.data, text.length));
+        mfi_text_add(&text,
+                     "extern \"C\" __global__ void __launch_bounds__(%d) %s(const __grid_constant__ batch::args a)\n{\n"
+                     "    MF_DYNAMIC_SHARED(uint4, shared);\n    batch::run(a, blockIdx.x, shared);\n}\n",
+                     s->threads, out->name);
+        out->text = mfi_text_take(&text);
+    }
+    mfi_text_free(&text);
+    return out->text ? MF_OK : MFI_NO_MEMORY(text.capacity);
+}
+
+static void add_strides(mfi_words *w, const mfi_problem *p, const mfi_view *v, int rank)
+{
+    int nd = p->ndim > 0 ? p->ndim : 1;
+    for (int d = 0; d < nd; d++)
+        w->word[w->count++] = v->slot < 0 || p->ndim == 0 ? 0 : (uint64_t)v->strides[d];
+    for (int d = 0; d < rank; d++)
+        w->word[w->count++] = v->slot < 0 ? 0 : (uint64_t)v->strides[p->ndim + d];
+}
+
+void mfi_qr_words(mfi_words *w, const mfi_problem *p, const mfi_qr_shape *s)
+{
+    const mfi_factor *f = &p->u.factor;
+    const int64_t sizes[] = {s->items, f->m, f->n, s->q_columns, s->r_rows};
+    w->count = 0;
+    for (size_t i = 0; i < MFI_COUNT(sizes); i++)
+        w->word[w->count++] = (uint64_t)sizes[i];
+    w->data = w->count;
+    for (int i = 0; i < 4; i++)
+        w->word[w->count++] = 0;
+    for (int d = 0; d < (p->ndim > 0 ? p->ndim : 1); d++)
+        w->word[w->count++] = p->ndim > 0 ? (uint64_t)p->shape[d] : 1;
+    add_strides(w, p, &f->in[0].view, 2);
+    add_strides(w, p, result(f, 0), 2);
+    add_strides(w, p, result(f, 2), 2);
+    add_strides(w, p, result(f, MFI_INFO), 0);
+}
