@@ -70,6 +70,10 @@ mfi_access mfi_operand_access(const mfi_problem *p, int operand);
 /* Bytes to which `vector` neighbouring elements are aligned, wherever they begin; at most 16. */
 int mfi_view_vector_alignment(const mfi_view *view, const mfi_problem *p, int vector);
 bool mfi_chain_has_extents(const mfi_chain *chain);
+/* No reductions, and every operation is defined for its dtype. */
+bool mfi_chain_is_elementwise(const mfi_chain *chain);
+/* Exchanges two dims of the domain and of the chain's operands. */
+void mfi_shape_swap_dims(mfi_problem *p, int x, int y);
 /* A store of the row, not of its points: it does not move along the reduced dims. */
 bool mfi_is_row_store(const mfi_problem *p, const mfi_instr *in);
 
@@ -118,6 +122,24 @@ bool mfi_gemm90_choose(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, i
 mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm90 *g);
 /* Argument words: four tensor maps, left 0, then what follows; words->data: the operands' pointers. */
 mf_status mfi_gemm90_words(mfi_words *words, const mfi_problem *p, const mfi_gemm90 *g);
+
+/* ---- products of few rows or columns (emit_gemm_skinny.c, gemm_skinny.cuh) ---- */
+
+enum { MFI_GEMM_SKINNY_VARIANTS = 10 };
+
+typedef struct mfi_gemm_skinny {
+    int m, n, k, stages, across, along, split, resident; /* see gemm_skinny_config; blocks of a multiprocessor */
+    bool b_rows;
+    int64_t blocks;
+    size_t shared;
+    double us; /* that it is estimated to take */
+    mfi_shape layout;
+} mfi_gemm_skinny;
+/* The configuration of that rank by estimate; p is transposed where columns are fewer than rows. False: the reason is in
+ * `bid`, MFI_R_SIZE past the last. */
+bool mfi_gemm_skinny_choose(mfi_gemm_skinny *g, mfi_problem *p, const mfi_caps *c, int rank, mfi_bid *bid);
+/* Its arguments are those of mfi_words_fill. */
+mf_status mfi_emit_gemm_skinny(mfi_source *out, const mfi_problem *p, const mfi_gemm_skinny *g);
 
 /* ---- small systems (emit_solve.c, solve_batch.cuh) ---- */
 

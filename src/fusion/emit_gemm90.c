@@ -52,17 +52,6 @@ static bool tile_fits(const mfi_view *v, const mfi_problem *p)
     return p->shape[1] % unit == 0 && lines_fit(v, v->strides[1], v->strides[0], p->shape[1], p->shape[0]);
 }
 
-static bool chain_defined(const mfi_chain *c)
-{
-    for (int i = 0; i < c->count; i++) {
-        const mfi_instr *in = &c->instr[i];
-        if (in->kind == MFI_REDUCE || in->level ||
-            (in->kind == MFI_APPLY && in->op != MF_OP_WHERE && !mfi_op_defined((mf_op)in->op, (mfi_ctype)in->from)))
-            return false;
-    }
-    return true;
-}
-
 /* The chain's only store, and where it stands; -1. */
 static int only_store(const mfi_chain *c)
 {
@@ -89,7 +78,7 @@ static bool suits(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, mfi_bi
                      LAYOUT, "factors are contiguous along a dim and aligned to 16 bytes");
     MF_REFUSE_UNLESS(mm->m > 0 && mm->n > 0 && mm->k > 0 && mm->m < 1 << 30 && mm->n < 1 << 30 && mm->k < 1 << 30, SIZE,
                      "extents from 1 to 2^30");
-    MF_REFUSE_UNLESS(p->nreduce == 0 && p->chain.phases == 0 && chain_defined(&p->chain) &&
+    MF_REFUSE_UNLESS(p->nreduce == 0 && p->chain.phases == 0 && mfi_chain_is_elementwise(&p->chain) &&
                          !mfi_chain_has_extents(&p->chain),
                      NO_EPILOGUE, "elementwise chains only");
     MF_REFUSE_UNLESS(store >= 0, NO_EPILOGUE, "one result, not several");

@@ -30,6 +30,17 @@ bool mfi_chain_has_extents(const mfi_chain *chain)
     return false;
 }
 
+bool mfi_chain_is_elementwise(const mfi_chain *c)
+{
+    for (int i = 0; i < c->count; i++) {
+        const mfi_instr *in = &c->instr[i];
+        if (in->kind == MFI_REDUCE || in->level ||
+            (in->kind == MFI_APPLY && in->op != MF_OP_WHERE && !mfi_op_defined((mf_op)in->op, (mfi_ctype)in->from)))
+            return false;
+    }
+    return true;
+}
+
 bool mfi_is_row_store(const mfi_problem *p, const mfi_instr *in)
 {
     for (int d = p->ndim - p->nreduce; d < p->ndim; d++)
@@ -165,7 +176,7 @@ static void choose_map(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps)
 
 /* ---- reductions ---- */
 
-static void swap_dims(mfi_problem *p, int x, int y)
+void mfi_shape_swap_dims(mfi_problem *p, int x, int y)
 {
 #define SWAP(array)                                                                                                    \
     do {                                                                                                               \
@@ -211,7 +222,7 @@ static bool across_rows(mfi_problem *p)
         return false;
     for (int d = 0; d < rows; d++)
         if (lead->strides[d] == 1 && p->shape[d] >= 8) {
-            swap_dims(p, d, rows - 1);
+            mfi_shape_swap_dims(p, d, rows - 1);
             return true;
         }
     return false;

@@ -122,7 +122,7 @@ typedef struct domain {
 } domain;
 
 /* Chain number i over one of the domains, the oracle's answer in its copies. Caller frees the text. */
-static char *random_world(world *w, const domain *d, int i, uint64_t seed)
+static inline char *random_world(world *w, const domain *d, int i, uint64_t seed)
 {
     *w = (world){.random = seed + (uint64_t)i * 977};
     w->p.ndim = d->ndim;
@@ -224,14 +224,13 @@ static double complex product_element(const world *w, const mfi_view *v, int64_t
     return read_element(w->copy[v->slot] + i * (int64_t)mf_dtype_size(v->dtype), v->dtype);
 }
 
-/* Product number i: max(a b, bias) in a batch, its answer in the copies. */
-static void random_product(world *w, int i)
+/* max(a b, bias) in a batch, its answer in the copies. */
+static void random_product_of(world *w, product_case of, uint64_t seed)
 {
-    const product_case of = product_case_of(i);
     const int64_t m = of.m, n = of.n, k = of.k, batch = of.products ? of.products : 2;
     mf_dtype d = of.dtype;
     mfi_ctype c = mfi_compute_type(d);
-    *w = (world){.random = 5 + (uint64_t)i};
+    *w = (world){.random = seed};
     w->p = (mfi_problem){.anchor = MFI_MATMUL, .ndim = 3, .shape = {batch, m, n}};
     emit(w, (mfi_instr){.kind = MFI_ACC, .ctype = (uint8_t)c, .operand = -1, .a = -1, .b = -1, .c = -1});
     int16_t bias = emit_load(w, d, 3);
@@ -250,6 +249,12 @@ static void random_product(world *w, int i)
         memcpy(w->acc + (size_t)at * size, &v, size);
     }
     oracle_run(&w->p, (void *const *)w->copy, w->acc);
+}
+
+/* Product number i. */
+static inline void random_product(world *w, int i)
+{
+    random_product_of(w, product_case_of(i), 5 + (uint64_t)i);
 }
 
 #endif

@@ -30,6 +30,7 @@
 #define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n))) // and alignas does not follow __shared__ in standard C++
 #define __shared__ thread_local // static within a function, and one copy for each host thread that launches
