@@ -199,11 +199,12 @@ template <class C, int V> MF_DEVICE void gemm_skinny_add(float (&to)[V], const v
         to[i] += x.v[i];
 }
 
+// Between writing sums and reading those of the cluster. Threads may come apart from their warp.
 template <class C> MF_DEVICE void gemm_skinny_barrier()
 {
 #if defined(__CUDACC__)
     if constexpr (C::SPLIT > 1)
-        cluster_sync();
+        asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
     else
 #endif
         __syncthreads();
@@ -298,7 +299,7 @@ MF_DEVICE void gemm_skinny(const A &a, u32 number, void *shared)
     gemm_skinny_finish_share<Chain, C, ND, V>(a, number, shared);
 #if defined(__CUDACC__)
     if constexpr (C::SPLIT > 1) // others still read; nothing is handed over
-        asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+        asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
 #endif
 }
 
