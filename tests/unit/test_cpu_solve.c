@@ -64,7 +64,8 @@ static void condition(solve_arrays *s, const solve_case *t)
         for (int64_t i = 0; i < t->n; i++) {
             /* the rest of a row is smaller than n, so this is definite and well-conditioned */
             if (t->solver != MFI_LU_SOLVE)
-                set_at(&s->a, at(t, item, i, i), 2 * (double)t->n + 1 + (t->solver == MFI_CHOLESKY ? 3 * I : 0.5 * I));
+                set_at(&s->a, at(t, item, i, i),
+                       2 * (double)t->n + 1 + (t->solver == MFI_CHOLESKY || t->solver == MFI_POSV ? 3 * I : 0.5 * I));
             for (int64_t j = 0; triangular && j < t->n; j++)
                 if (upper ? j < i : j > i)
                     set_at(&s->a, at(t, item, i, j), NAN);
@@ -97,6 +98,7 @@ static number whole(const solve_arrays *s, const solve_case *t, int64_t item, in
                          : get_at(&s->a, at(t, item, i, k)) * conj(get_at(&s->a, at(t, item, j, k)));
         return sum;
     }
+    /* CHOLESKY and POSV: the triangle that is read, mirrored */
     if (i == j)
         return creal(get_at(&s->a, at(t, item, i, i)));
     bool mine = upper ? i < j : i > j;
@@ -204,8 +206,8 @@ static void check_mixed(const mfi_provider *provider, mfi_solver solver, mf_dtyp
         cr_assert_eq(get_at(&s.info, 0), 0);
         cr_assert_eq(get_at(&s.info, 1), 2, "%s solver %d: info %g", provider->name, (int)solver,
                      creal(get_at(&s.info, 1)));
-        cr_assert_eq(get_at(&s.info, 2), solver == MFI_CHOLESKY ? 1 : 0, "%s solver %d: info %g", provider->name,
-                     (int)solver, creal(get_at(&s.info, 2)));
+        cr_assert_eq(get_at(&s.info, 2), solver == MFI_CHOLESKY || solver == MFI_POSV ? 1 : 0, "%s solver %d: info %g",
+                     provider->name, (int)solver, creal(get_at(&s.info, 2)));
         cr_assert_eq(get_at(&s.info, 3), 0);
         int64_t count = s.x.count / 4, cols = count / n;
         for (int64_t j = 0; j < count; j++) {
@@ -414,7 +416,7 @@ Test(cpu_solve, every_instruction_set_gives_the_same_bits)
         b[i] = draw_value();
     for (int k = 0; k < ORDER; k++)
         a[4 * ORDER * ORDER + k * ORDER + 2] = 0;
-    for (int solver = MFI_LU_SOLVE; solver <= MFI_CHO_SOLVE; solver++)
+    for (int solver = MFI_LU_SOLVE; solver < MFI_SOLVER_COUNT; solver++)
         for (size_t i = 0; i < MFI_COUNT(tables); i++) {
             solve_case t = {(mfi_solver)solver, MF_F64, MF_F64, 0, PLAIN, BATCH, ORDER, SIDES};
             if (!runs_here(tables[i]->isa))
