@@ -4,7 +4,7 @@
 #   OUT=out CRITERION_ROOT=… XXHASH_INCLUDE_DIR=… bench/gpu_session.sh [SECONDS]
 #
 # Uses the interpreter MATHFUSE_PYTHON (default: python3) and its packages as they are: no apt, no pip. SECONDS (default 520) is
-# what all of it may take.
+# what all of it may take, BENCH_SECONDS (150) what the suite on the GPU may, BENCH_TUNE (2) how long a plan is tuned at most.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 out=${OUT:-out}
@@ -40,10 +40,16 @@ part build 200 ./dev build
 part libraries 30 "$MATHFUSE_PYTHON" -m mathfuse info cuda
 part c-tests 150 ./dev gpu c
 part python-tests 170 ./dev gpu python
-part bench-gpu 150 "$MATHFUSE_PYTHON" bench/run.py --device gpu
-part bench-cpu 60 "$MATHFUSE_PYTHON" bench/run.py --device cpu
-cp bench/results/gpu.json "$out/gpu.json" 2>/dev/null
-cp bench/results/cpu.json "$out/cpu-of-gpu-machine.json" 2>/dev/null
+# A process that ended in one problem is followed by one that goes on after it.
+suite() {
+    "$MATHFUSE_PYTHON" -m mathfuse bench "$@" && return 0
+    [ $? -gt 2 ] && "$MATHFUSE_PYTHON" -m mathfuse bench "$@" --resume
+}
+export -f suite
+budget=${BENCH_SECONDS:-150}
+part bench-gpu $((budget + 30)) bash -c 'suite "$@"' suite bench/problems/gpu.txt --device cuda --tune "${BENCH_TUNE:-2}" \
+    --budget "$budget" --output "$out/gpu.json"
+part bench-cpu 60 bash -c 'suite "$@"' suite bench/problems/cpu.txt --device cpu --budget 50 --output "$out/cpu-of-gpu-machine.json"
 # Everything in one file too: few files come back.
 cat "$out"/*.log >"$out/all.txt"
 mkdir -p "$out/logs" && mv "$out"/*.log "$out/logs/"
@@ -52,5 +58,5 @@ echo "== summary"
 grep -h -E 'FAILED|ERROR' "$out"/logs/*.log | head -n 30
 [ ! -s "$MATHFUSE_RESULTS" ] || awk '{ p += $2; f += $3; s += $4 } END { printf "C tests: %d passed, %d failed, %d skipped\n", p, f, s }' "$MATHFUSE_RESULTS"
 grep -h -E '^[0-9]+ (passed|failed)|[0-9]+ passed' "$out/logs/python-tests.log" | tail -n 1
-grep -h -E ' of (fastest|torch|bare|SciPy|NumPy)' "$out"/logs/bench-*.log
+grep -h -E '^\| `' "$out"/logs/bench-*.log
 printf '%s\n' "${summary[@]}"

@@ -17,7 +17,7 @@ import mathfuse as mf
 GRAMMAR = """problems:
   matmul:bf16:8192x512x512+bias+silu+residual    m x n x k, then what follows
   fft:c64:65536*1024+filter+ifft                 batch * n
-  conv:f32:64*4096x65   solve:f32:10000*16x1   softmax:bf16:8192x4096   map:f32:4194304+mul+tanh
+  conv:f32:64*4096x65   solve:f32:10000*16x1   softmax:bf16:8192x4096   map:f32:4194304+mul+tanh   and more: docs/tuning.md
   package.module:function(f32[64,32],f32[32])    a Python function, and its arrays
   or a file with one problem a line."""
 
@@ -154,43 +154,68 @@ def _tune(given: argparse.Namespace) -> int:
 def _bench(given: argparse.Namespace) -> int:
     from mathfuse import _bench, _peers, _provenance, _report
 
+    if given.resume and not given.output:
+        raise ValueError("--resume needs --output, the file to go on with")
+    budget = _bench.Budget(given.budget)
     device = given.device or _default_device()
     peers = given.peers.split(",") if given.peers else None
     problems = _problems(given.problem)
-    if peers != ["none"]:
+    taking = [] if peers == ["none"] else peers
+    if taking != []:
         for name, why in _peers.absent(device).items():
             print(f"mathfuse: without {name}: {why}", file=sys.stderr)
     result: dict[str, Any] = {"device": device, "provenance": _provenance.collect(), "rows": []}
-    rows = _bench.rows(problems, device, peers, tune=given.tune, rounds=given.rounds)
+    if given.resume and Path(given.output).exists():
+        result["rows"] = _bench.finished(_report.load(given.output), problems)
+    done = {row["problem"] for row in result["rows"]}
+    problems = [p for p in problems if p.text not in done]
     status = 0
+
+    def begun(problem: Any) -> None:
+        result["running"] = problem.text
+        _keep(result, given.output)
+
     try:
+        rows = _bench.rows(problems, device, taking, tune=given.tune, rounds=given.rounds, budget=budget, begun=begun)
         for row in rows:
             result["rows"].append(row)
+            result.pop("running", None)
+            _keep(result, given.output)
             if not given.json:
                 print(_row_text(row), flush=True)
     except KeyboardInterrupt:
         status = 130
         print("mathfuse: interrupted; what was measured is kept", file=sys.stderr)
-    text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
-    if given.output:
-        Path(given.output).parent.mkdir(parents=True, exist_ok=True)
-        Path(given.output).write_text(text, encoding="utf-8")
+    _keep(result, given.output)
     if given.json:
-        print(text, end="")
+        print(json.dumps(result, indent=1, ensure_ascii=False))
     elif given.output:
         print(_report.markdown(result))
     wrong = [row for row in result["rows"] if "failed" in row or "mathfuse" in row.get("skipped", {})]
     return status or (1 if wrong else 0)
 
 
+def _keep(result: dict[str, Any], output: str | None) -> None:
+    """The file is always whole: what was measured so far, or what was before."""
+    if output:
+        path = Path(output)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(path.name + ".new")
+        fresh.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        fresh.replace(path)
+
+
 def _row_text(row: dict[str, Any]) -> str:
     if "failed" in row:
         return f"{row['problem']}\n    FAILED: {row['failed']}"
+    if row.get("not_reached"):
+        return f"{row['problem']}\n    not reached in time"
     lines = [row["problem"]]
     for name, us in sorted(row["us"].items(), key=lambda item: item[1]):
         low, high = row["interval"][name]
         share = f", {100 * row['bound_us'] / us:.0f} % of the roofline" if name.startswith("mathfuse") else ""
         lines.append(f"    {us:12.2f} us  ({low:.2f} to {high:.2f})  {name}; error {row['error'][name]:.1e}{share}")
+    lines += [f"    {us:12.2f} us  {name}" for name, us in row["reference"].items() if us]
     lines += [f"    without {name}: {why}" for name, why in row["skipped"].items()]
     return "\n".join(lines)
 
@@ -314,6 +339,8 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--peers", help='"torch,NumPy": only these; "none"; default: all that are here')
     bench.add_argument("--tune", type=float, default=0.0, metavar="SECONDS", help="tune our plans first, for so long each")
     bench.add_argument("--rounds", type=int, default=15, help="samples of each candidate (15)")
+    bench.add_argument("--budget", type=float, metavar="SECONDS", help="for all problems; what is not reached is listed")
+    bench.add_argument("--resume", action="store_true", help="keep what the output file has, and measure the rest")
     bench.add_argument("--output", help="a JSON file for the results, with where they were measured")
     bench.set_defaults(call=_bench)
 

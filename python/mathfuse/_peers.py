@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,6 @@ from mathfuse._problems import Problem
 
 Call = Callable[[], Any]
 Made = Call | str
-NUMPY_NAMES = {"rsqrt": None, "neg": "negative"}
 
 
 class Operations:
@@ -35,10 +35,39 @@ class Operations:
             return self.xp.fft.ifft(self.xp.fft.fft(x, n) * self.xp.fft.fft(k, n))
         return self.xp.fft.irfft(self.xp.fft.rfft(x, n) * self.xp.fft.rfft(k, n), n)
 
+    def swiglu(self, x: Any, gate: Any, up: Any) -> Any:
+        return self.unary("silu", self.matmul(x, gate)) * self.matmul(x, up)
+
+    def scaled_matmul(self, a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
+        return self.matmul(a, b.T) * (scale_a * scale_b)
+
+    def fno(self, x: Any, w: Any) -> Any:
+        fft, axes = self.xp.fft, tuple(range(2 - len(x.shape), 0))
+        kept = fft.rfftn(x, axes=axes)[(..., *(slice(w.shape[-1]) for _ in axes))]
+        return fft.irfftn(self.xp.einsum(_problems.FNO[len(axes)], kept, w), s=x.shape[2:], axes=axes)
+
     def solver(self, name: str, *arrays: Any) -> Any:
+        linalg = self.xp.linalg
         if name == "svdvals":
-            return self.xp.linalg.svd(*arrays, compute_uv=False)
-        return getattr(self.xp.linalg, name)(*arrays)
+            return linalg.svd(*arrays, compute_uv=False)
+        if name == "solve_pos":
+            return self.definite(*arrays)
+        if name == "ridge":
+            a, b, diagonal = arrays
+            transposed = a.swapaxes(-1, -2)
+            return self.definite(transposed @ a + diagonal, transposed @ b)
+        return getattr(linalg, name)(*arrays)
+
+    def definite(self, a: Any, b: Any) -> Any:
+        return self.xp.linalg.solve(a, b)
+
+    def cast(self, name: str, x: Any) -> Any:
+        if name == "e4m3":
+            raise NotImplementedError("it has no fp8")
+        return x.astype({"f16": "float16", "f32": "float32", "bf16": "bfloat16"}[name])
+
+    def quantize(self, x: Any) -> Any:
+        raise NotImplementedError("it has no fp8")
 
     def along(self, name: str, x: Any) -> Any:
         xp = self.xp
@@ -76,14 +105,26 @@ class Operations:
         return function(x)
 
 
-def exact(problem: Problem, arrays: list[Any]) -> Any:
-    """NumPy in double precision; a Python function is run by our reference provider, unfused."""
-    if problem.kind == "python":
-        import mathfuse as mf
+def _unrounded(operations: Any) -> Any:
+    """The same operations, and no rounding: casts keep every digit."""
 
-        return mf.plan(problem.function, *arrays, providers="ref", no_fusion=True, tune="off").run(*arrays)
-    wide = [a.astype(np.complex128 if a.dtype.kind == "c" else np.float64) for a in arrays]
-    return _problems.evaluate(problem.kind, problem.parts, wide, Operations(np), problem.transforms)
+    class Exact(operations):  # type: ignore[misc]
+        def cast(self, name: str, x: Any) -> Any:
+            return x
+
+        def quantize(self, x: Any) -> Any:
+            return x, 1 + 0 * x[..., :1]
+
+        def scaled_matmul(self, a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
+            return Operations.scaled_matmul(self, a, b, scale_a, scale_b)
+
+    return Exact
+
+
+def exact(problem: Problem, wide: list[Any], xp: Any = np) -> Any:
+    """The problem on arrays in double precision, of NumPy or PyTorch."""
+    operations = _unrounded(Operations if xp is np else TorchOperations)(xp)
+    return _problems.evaluate(problem.kind, problem.parts, wide, operations, problem.transforms)
 
 
 def to_numpy(x: Any) -> Any:
@@ -93,31 +134,30 @@ def to_numpy(x: Any) -> Any:
     return x.get() if type(x).__module__.startswith("cupy") else np.asarray(x)
 
 
-def to_gpu(x: Any) -> Any:
-    """A CUDA tensor of PyTorch with the same bits."""
+TORCH_NAMES = {
+    "bool": "bool", "i8": "int8", "i32": "int32", "i64": "int64", "f16": "float16", "bf16": "bfloat16", "f32": "float32",
+    "f64": "float64", "c64": "complex64", "c128": "complex128", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
+}  # fmt: skip
+
+
+def torch_dtype(name: str) -> Any:
     import torch
 
-    names = {"bfloat16": torch.bfloat16, "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
-    if x.dtype.name in names:
+    return getattr(torch, TORCH_NAMES[name])
+
+
+def as_torch(x: Any, device: str) -> Any:
+    """A tensor of PyTorch on `device`, from any library's array; the same bits."""
+    import torch
+
+    if isinstance(x, torch.Tensor):
+        return x.to(device)
+    if not isinstance(x, np.ndarray):
+        return torch.from_dlpack(x).to(device)
+    if x.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         bits = x.view(np.uint8 if x.dtype.itemsize == 1 else np.int16)
-        return torch.from_numpy(bits).cuda().view(names[x.dtype.name])
-    return torch.from_numpy(x).cuda()
-
-
-def gpu_clock() -> tuple[Any, ...]:
-    """Events, a call that overwrites the L2 cache, a call that waits, and milliseconds between events."""
-    import torch
-
-    rubbish = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
-
-    def event() -> Any:
-        return torch.cuda.Event(enable_timing=True)
-
-    def flush() -> None:
-        rubbish.zero_()
-        torch.cuda._sleep(200_000)
-
-    return event, event, flush, torch.cuda.synchronize, lambda a, b: a.elapsed_time(b)
+        return torch.from_numpy(bits).to(device).view(getattr(torch, x.dtype.name))
+    return torch.from_numpy(np.ascontiguousarray(x)).to(device)
 
 
 class Peer:
@@ -126,6 +166,7 @@ class Peer:
     name = ""
     module = ""
     devices: tuple[str, ...] = ()
+    slow = False  # to start with
 
     def missing(self) -> str | None:
         """Why it cannot take part; None if it can."""
@@ -140,16 +181,23 @@ class Peer:
         if problem.kind == "python":
             return "a Python function is not translated for peers"
         operations = self.operations()
+        try:
+            inputs = [self.take(a) for a in arrays]
+        except Exception as error:
+            return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        if problem.kind == "matmul" and not problem.parts:  # nothing of ours in the call
+            return functools.partial(operations.xp.matmul, *inputs)
+        if problem.kind in ("fft", "ifft", "rfft", "irfft") and not problem.parts and problem.transforms == 1:
+            return functools.partial(getattr(operations.xp.fft, problem.kind), *inputs)
 
         def call() -> Any:
             return _problems.evaluate(problem.kind, problem.parts, inputs, operations, problem.transforms)
 
-        try:
-            inputs = [self.take(a) for a in arrays]
-            call()
-        except Exception as error:
-            return f"{type(error).__name__}: {error}".splitlines()[0][:200]
         return call
+
+    def references(self, problem: Problem, arrays: list[Any]) -> dict[str, Call]:
+        """Calls that are not the problem but tell what it may cost: the product without what follows it."""
+        return {}
 
     def operations(self) -> Any:
         return Operations(importlib.import_module(self.module))
@@ -162,15 +210,32 @@ class NumPy(Peer):
     name, module, devices = "NumPy", "numpy", ("cpu",)
 
     def take(self, array: Any) -> Any:
-        if array.dtype.name in ("bfloat16", "float16"):
-            raise NotImplementedError("it has no fast arithmetic in 16 bits")
+        if array.dtype.name in ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"):
+            raise NotImplementedError("it has no fast arithmetic in 16 or 8 bits")
         return array
+
+    def references(self, problem: Problem, arrays: list[Any]) -> dict[str, Call]:
+        if problem.kind != "matmul" or not problem.parts or arrays[0].dtype.kind not in "fc" or arrays[0].itemsize < 4:
+            return {}
+        return {"bare product, NumPy": functools.partial(np.matmul, *arrays[:2])}
 
 
 class SciPyOperations(Operations):
     def __init__(self, scipy: Any) -> None:
         super().__init__(np)
         self.fft, self.linalg, self.signal = (importlib.import_module(f"scipy.{m}") for m in ("fft", "linalg", "signal"))
+
+    def definite(self, a: Any, b: Any) -> Any:
+        return self.linalg.solve(a, b, assume_a="pos")
+
+    def fno(self, x: Any, w: Any) -> Any:
+        axes = tuple(range(2 - x.ndim, 0))
+        kept = self.fft.rfftn(x, axes=axes, workers=-1)[(..., *(slice(w.shape[-1]) for _ in axes))]
+        y = np.einsum(_problems.FNO[len(axes)], kept, w, optimize=True)
+        return self.fft.irfftn(y, s=x.shape[2:], axes=axes, workers=-1)
+
+    def solver(self, name: str, *arrays: Any) -> Any:
+        return self.linalg.svdvals(*arrays) if name == "svdvals" else super().solver(name, *arrays)
 
     def transform(self, name: str, x: Any, axes: int) -> Any:
         if axes == 1:
@@ -188,7 +253,10 @@ class SciPy(Peer):
         return SciPyOperations(importlib.import_module("scipy"))
 
     def prepare(self, problem: Problem, arrays: list[Any]) -> Made:
-        uses = {problem.kind, *problem.parts} & {*_problems.TRANSFORMS, "conv"}
+        if problem.kind in _problems.TRANSFORMS and not problem.parts and problem.transforms == 1:
+            function = getattr(importlib.import_module("scipy.fft"), problem.kind)
+            return functools.partial(function, arrays[0], workers=-1)
+        uses = {problem.kind, *problem.parts} & {*_problems.TRANSFORMS, "conv", "fno", "solve_pos", "ridge"}
         return super().prepare(problem, arrays) if uses else "the same calls as NumPy's"
 
 
@@ -209,9 +277,38 @@ class TorchOperations(Operations):
             return fft.ifft(fft.fft(x, n) * fft.fft(k, n))
         return fft.irfft(fft.rfft(x, n) * fft.rfft(k, n), n)
 
+    def product_and_bias(self, x: Any, w: Any, bias: Any) -> Any:
+        return self.xp.addmm(bias, x, w) if x.dim() == 2 else x @ w + bias
+
+    def swiglu(self, x: Any, gate: Any, up: Any) -> Any:
+        return self.functional.silu(x @ gate) * (x @ up)
+
+    def scaled_matmul(self, a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
+        return self.xp._scaled_mm(a, b.t(), scale_a, scale_b, out_dtype=self.xp.bfloat16)
+
+    def fno(self, x: Any, w: Any) -> Any:
+        fft, axes = self.xp.fft, tuple(range(2 - x.dim(), 0))
+        kept = fft.rfftn(x, dim=axes)[(..., *(slice(w.shape[-1]) for _ in axes))]
+        return fft.irfftn(self.xp.einsum(_problems.FNO[len(axes)], kept, w), s=tuple(x.shape[2:]), dim=axes)
+
     def solver(self, name: str, *arrays: Any) -> Any:
-        result = getattr(self.xp.linalg, name)(*arrays)
-        return tuple(result) if name == "qr" else result
+        if name in ("solve_pos", "ridge"):
+            return super().solver(name, *arrays)
+        linalg = self.xp.linalg
+        if name in ("cholesky", "solve", "inv"):  # the forms that do not wait for the GPU, as ours
+            return getattr(linalg, f"{name}_ex")(*arrays)[0]
+        result = getattr(linalg, name)(*arrays)
+        return tuple(result) if name in ("qr", "eigh") else result
+
+    def definite(self, a: Any, b: Any) -> Any:
+        return self.xp.cholesky_solve(b, self.xp.linalg.cholesky_ex(a)[0])
+
+    def cast(self, name: str, x: Any) -> Any:
+        return x.to(torch_dtype(name))
+
+    def quantize(self, x: Any) -> Any:
+        scale = x.abs().amax(-1, keepdim=True).float() / _problems.LARGEST
+        return (x / scale).clamp(-_problems.LARGEST, _problems.LARGEST).to(torch_dtype("e4m3")), scale
 
     def along(self, name: str, x: Any) -> Any:
         if name == "max":
@@ -240,13 +337,21 @@ class Torch(Peer):
         return TorchOperations(importlib.import_module("torch"))
 
     def take(self, array: Any) -> Any:
+        return as_torch(array, "cpu") if isinstance(array, np.ndarray) else array
+
+    def references(self, problem: Problem, arrays: list[Any]) -> dict[str, Call]:
         import torch
 
-        return torch.from_numpy(array) if isinstance(array, np.ndarray) else array
+        if problem.kind != "matmul" or not problem.parts:
+            return {}
+        return {"bare product, torch": functools.partial(torch.matmul, *(self.take(a) for a in arrays[:2]))}
 
 
 class TorchCompiled(Torch):
-    name = "torch.compile"
+    name, slow = "torch.compile", True
+
+    def references(self, problem: Problem, arrays: list[Any]) -> dict[str, Call]:
+        return {}
 
     def prepare(self, problem: Problem, arrays: list[Any]) -> Made:
         import torch
@@ -258,12 +363,14 @@ class TorchCompiled(Torch):
         def function(*given: Any) -> Any:
             return _problems.evaluate(problem.kind, problem.parts, list(given), operations, problem.transforms)
 
+        torch._dynamo.reset()
         compiled = torch.compile(function, mode="max-autotune-no-cudagraphs", dynamic=False)
-        try:
-            compiled(*inputs)
-        except Exception as error:
-            return f"{type(error).__name__}: {error}".splitlines()[0][:200]
         return lambda: compiled(*inputs)
+
+
+class CuPyOperations(Operations):
+    def definite(self, a: Any, b: Any) -> Any:
+        return importlib.import_module("cupyx.lapack").posv(a, b)
 
 
 class CuPy(Peer):
@@ -272,9 +379,12 @@ class CuPy(Peer):
     def take(self, array: Any) -> Any:
         import cupy
 
-        if str(array.dtype) == "torch.bfloat16":
-            raise NotImplementedError("it has no bfloat16")
+        if str(array.dtype) in ("torch.bfloat16", "torch.float8_e4m3fn", "torch.float8_e5m2"):
+            raise NotImplementedError("it has no bfloat16 and no fp8")
         return cupy.from_dlpack(array)
+
+    def operations(self) -> Any:
+        return CuPyOperations(importlib.import_module("cupy"))
 
     def prepare(self, problem: Problem, arrays: list[Any]) -> Made:
         made = super().prepare(problem, arrays)
@@ -328,19 +438,23 @@ class Nvmath(Peer):
         return execute
 
 
-ALL: tuple[Peer, ...] = (NumPy(), SciPy(), Torch(), TorchCompiled(), CuPy(), Jax(), Nvmath())
+def everybody() -> tuple[Peer, ...]:
+    from mathfuse import _peers_direct
+
+    return (NumPy(), SciPy(), Torch(), TorchCompiled(), CuPy(), Jax(), Nvmath(), *_peers_direct.ALL)
 
 
 def available(device: str, names: list[str] | None = None) -> list[Peer]:
     """The peers for a device; `names`: only these, which have to be there."""
     kind = "cpu" if device == "cpu" else "cuda"
+    everyone = everybody()
     for name in names or []:
-        if name not in {p.name for p in ALL}:
-            raise ValueError(f"no peer is called {name!r}; there are {', '.join(p.name for p in ALL)}")
-    return [p for p in ALL if kind in p.devices and (not names or p.name in names) and p.missing() is None]
+        if name not in {p.name for p in everyone}:
+            raise ValueError(f"no peer is called {name!r}; there are {', '.join(p.name for p in everyone)}")
+    return [p for p in everyone if kind in p.devices and (not names or p.name in names) and p.missing() is None]
 
 
 def absent(device: str) -> dict[str, str]:
     """Why the others do not take part."""
     kind = "cpu" if device == "cpu" else "cuda"
-    return {p.name: why for p in ALL if kind in p.devices and (why := p.missing()) is not None}
+    return {p.name: why for p in everybody() if kind in p.devices and (why := p.missing()) is not None}

@@ -54,13 +54,21 @@ def commit() -> str | None:
     return f"{found} with changes" if dirty else found
 
 
+def command() -> str:
+    """Without the folders of this machine."""
+    program = os.path.basename(sys.argv[0])
+    start = ["mathfuse"] if program in ("__main__.py", "mathfuse") else [os.path.basename(sys.executable), program]
+    return shlex.join([*start, *(os.path.basename(a) if os.path.isabs(a) else a for a in sys.argv[1:])])
+
+
 def collect() -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "command": shlex.join([os.path.basename(sys.executable), *sys.argv]),
+        "command": command(),
         "commit": commit(),
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
+        "load": round(os.getloadavg()[0], 2),
         "gpu": gpu(),
         "system": f"{platform.system()} {platform.machine()}",
         "versions": versions(),

@@ -18,7 +18,7 @@ C_FILES = [f for f in FILES if f.endswith((".c", ".h", ".cuh"))]
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 VENDOR = re.compile(r"^(cublas|cufft|cusolver|nvrtc|nvJitLink|cuda|fftw3|cblas|lapacke|mkl|blis|openblas)\w*\.h$")
 MAY_INCLUDE_VENDOR = re.compile(
-    r"^src/host/providers/|^src/fusion/jit\w*\.c$|^src/host/(loader|cuda)\w*\.[ch]$|^bench/(peers|device)/"
+    r"^src/host/providers/|^src/fusion/jit\w*\.c$|^src/host/(loader|cuda)\w*\.[ch]$|^bench/device/"
 )
 
 # From the inside out: a file may include what lies in its own layer or before it.
@@ -147,7 +147,7 @@ def test_no_path_of_a_machine():
     assert not bad
 
 
-@pytest.mark.parametrize("name", [f for f in C_FILES if not f.startswith("bench/peers/")])
+@pytest.mark.parametrize("name", C_FILES)
 def test_first_line_says_what_the_file_is(name):
     first = text(name).lstrip("\n").split("\n", 1)[0]
     assert first.startswith(("/*", "//")), f"{name} starts with {first!r}"

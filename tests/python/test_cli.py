@@ -11,7 +11,7 @@ from pathlib import Path
 import mathfuse as mf
 import numpy as np
 import pytest
-from mathfuse import _bench, _peers, _problems, _report
+from mathfuse import _bench, _bench_data as data, _peers, _problems, _report
 from mathfuse.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,15 +53,32 @@ def run(capsys, *arguments):
         ("rms_norm:f32:4x9+silu", [(4, 9)], (4, 9)),
         ("layer_norm:f32:2*4x9", [(2, 4, 9)], (2, 4, 9)),
         ("mean:f32:4x9", [(4, 9)], (4,)),
+        ("swiglu:f32:8x6x4", [(8, 4), (4, 6), (4, 6)], (8, 6)),
+        ("scaled_matmul:e4m3:8x6x16+gelu", [(8, 16), (6, 16), (), ()], (8, 6)),
+        ("matmul:bf16:8x6x16+quantize", [(8, 16), (16, 6)], (8, 6)),
+        ("matmul:f32:8x6x16+tanh+bf16", [(8, 16), (16, 6)], (8, 6)),
+        ("fno:f32:3*4x32x6", [(3, 4, 32), (4, 4, 6)], (3, 4, 32)),
+        ("fno:f32:3*4x16x16x5", [(3, 4, 16, 16), (4, 4, 5, 5)], (3, 4, 16, 16)),
+        ("solve_pos:f64:3*5x2", [(3, 5, 5), (3, 5, 2)], (3, 5, 2)),
+        ("ridge:f64:3*9x5x2", [(3, 9, 5), (3, 9, 2), (5, 5)], (3, 5, 2)),
+        ("qr:f64:3*5", [(3, 5, 5)], (3, 5, 5)),
+        ("eigh:f64:3*5", [(3, 5, 5)], (3, 5)),
     ],
 )
 def test_problems_are_what_they_say(text, shapes, result):
     problem = _problems.parse(text)
     assert [s.shape for s in problem.specs] == shapes
-    arrays = _bench.arrays_of(problem)
+    maker = data.NumPyArrays()
+    arrays = data.arrays_of(problem, maker)
     got = problem.plan().run(*arrays)
-    assert np.asarray(got).shape == result
-    assert _bench.error_of(_bench.flatten(got), _bench.flatten(_peers.exact(problem, arrays))) < _bench.allowed(problem)
+    first = got[0] if isinstance(got, tuple) else got
+    assert np.asarray(first).shape == result
+    want = data.exact(problem, arrays, maker)
+    assert data.error_of(data.comparable(problem, arrays, got, maker), want) < data.allowed(problem)
+    wide = maker.wide(first)
+    for changed in (-1.001 * wide, wide + np.abs(wide).max()):
+        wrong = (changed, *got[1:]) if isinstance(got, tuple) else changed
+        assert data.error_of(data.comparable(problem, arrays, wrong, maker), want) > data.allowed(problem)
 
 
 def test_every_elementwise_word():
@@ -204,7 +221,10 @@ def test_bench_report_compare(capsys, tmp_path):
     assert status == 1 and out.count("slower") == 2
     assert run(capsys, "compare", str(slower), str(file))[0] == 0
     pytest.importorskip("matplotlib")
-    assert len(_report.plots(result, plots)) == 3 and all(p.stat().st_size > 1000 for p in plots.iterdir())
+    written = _report.plots(result, plots)
+    assert len(written) == 3 and all(p.stat().st_size > 1000 for p in plots.iterdir())
+    before = [p.read_bytes() for p in written]
+    assert [p.read_bytes() for p in _report.plots(result, plots)] == before, "the same result, the same bytes"
 
 
 def test_losing_rows_come_first():
@@ -215,6 +235,6 @@ def test_losing_rows_come_first():
 def test_wrong_results_are_told_and_not_timed(monkeypatch):
     problem = _problems.parse("map:f32:1000+tanh")
     monkeypatch.setattr(_peers.Operations, "unary", lambda self, name, x: x)  # NumPy's tanh, broken
-    monkeypatch.setattr(_peers, "exact", lambda problem, arrays: np.tanh(arrays[0].astype(np.float64)))
+    monkeypatch.setattr(_peers, "exact", lambda problem, arrays, xp: np.tanh(arrays[0]))
     row = _bench.measure(problem, "cpu", _peers.available("cpu", ["NumPy"]), rounds=3)
     assert "NumPy" not in row["us"] and "wrong" in row["skipped"]["NumPy"] and "mathfuse" in row["us"]
