@@ -51,9 +51,10 @@ def place(result: dict[str, Any]) -> str:
     on_gpu = gpu and result["device"] != "cpu"
     where = f"{gpu['name']} (driver {gpu['driver_version']})" if on_gpu else f"{p['processor']}, {p['cores']} cores"
     load = f", load {p['load']:.1f} before it" if not on_gpu and p.get("load") is not None else ""
+    call = f", {p['call_us']:.2f} µs for a call of nothing" if p.get("call_us") else ""
     shown = {name: v for name, v in p["versions"].items() if on_gpu or not name.startswith("nvidia-")}
     versions = ", ".join(f"{name} {v}" for name, v in shown.items())
-    return f"{where}{load}; {versions}; commit {p['commit']}, {p['date']}: `{p['command']}`"
+    return f"{where}{load}{call}; {versions}; commit {p['commit']}, {p['date']}: `{p['command']}`"
 
 
 def bare(row: dict[str, Any]) -> float | None:

@@ -17,9 +17,7 @@ FILES = [f for f in FILES if (ROOT / f).is_file()]
 C_FILES = [f for f in FILES if f.endswith((".c", ".h", ".cuh"))]
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 VENDOR = re.compile(r"^(cublas|cufft|cusolver|nvrtc|nvJitLink|cuda|fftw3|cblas|lapacke|mkl|blis|openblas)\w*\.h$")
-MAY_INCLUDE_VENDOR = re.compile(
-    r"^src/host/providers/|^src/fusion/jit\w*\.c$|^src/host/(loader|cuda)\w*\.[ch]$|^bench/device/"
-)
+MAY_INCLUDE_VENDOR = re.compile(r"^src/host/providers/|^src/fusion/jit\w*\.c$|^src/host/(loader|cuda)\w*\.[ch]$|^bench/device/")
 
 # From the inside out: a file may include what lies in its own layer or before it.
 LAYERS = ("include/mathfuse/def/", "include/mathfuse/", "src/host/", "src/fusion/", "src/host/providers/")
