@@ -40,10 +40,16 @@ part build 200 ./dev build
 part libraries 30 "$MATHFUSE_PYTHON" -m mathfuse info cuda
 part c-tests 150 ./dev gpu c
 part python-tests 170 ./dev gpu python
-# A process that ended in one problem is followed by one that goes on after it.
+# A process that ended, or lost the GPU, in one problem is followed by one that goes on after it.
 suite() {
-    "$MATHFUSE_PYTHON" -m mathfuse bench "$@" && return 0
-    [ $? -gt 2 ] && "$MATHFUSE_PYTHON" -m mathfuse bench "$@" --resume
+    local status=0 try
+    "$MATHFUSE_PYTHON" -m mathfuse bench "$@" || status=$?
+    for try in 1 2 3; do
+        [ "$status" -gt 2 ] || break
+        status=0
+        "$MATHFUSE_PYTHON" -m mathfuse bench "$@" --resume || status=$?
+    done
+    return "$status"
 }
 export -f suite
 budget=${BENCH_SECONDS:-150}

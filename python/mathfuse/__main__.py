@@ -22,6 +22,9 @@ GRAMMAR = """problems:
   or a file with one problem a line."""
 
 
+LOST = 3  # the exit status of mathfuse bench when a kernel has failed: a new process can go on, with --resume
+
+
 def _problems(given: Sequence[str]) -> list[Any]:
     from mathfuse._problems import gather
 
@@ -191,6 +194,8 @@ def _bench(given: argparse.Namespace) -> int:
         print(json.dumps(result, indent=1, ensure_ascii=False))
     elif given.output:
         print(_report.markdown(result))
+    if not status and result["rows"] and result["rows"][-1].get("lost"):
+        return LOST
     wrong = [row for row in result["rows"] if "failed" in row or "mathfuse" in row.get("skipped", {})]
     return status or (1 if wrong else 0)
 

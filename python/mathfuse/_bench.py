@@ -375,31 +375,43 @@ def rows(
         taking = [p for p in peers if not (limited and p.slow and p.name not in problem.slow)]
         limit = min(budget.left(), max(4 * share, 5.0)) if limited else share
         try:
-            yield measure(problem, device, taking, tune=min(tune, 0.4 * share), rounds=rounds, limit=limit)
+            row = measure(problem, device, taking, tune=min(tune, 0.4 * share), rounds=rounds, limit=limit)
         except KeyboardInterrupt:
             raise
         except Exception as failure:
-            yield {"problem": problem.text, "device": device, "failed": f"{type(failure).__name__}: {failure}"[:500]}
-        _tidy(device)
+            row = {"problem": problem.text, "device": device, "failed": f"{type(failure).__name__}: {failure}"[:500]}
+        if lost := _tidy(device):
+            row |= {"failed": f"the GPU failed in it: {lost}"[:500], "lost": True, "us": {}}
+        yield row
+        if lost:
+            return
 
 
 def finished(result: dict[str, Any], problems: list[Problem]) -> list[dict[str, Any]]:
     """The rows of an earlier run that need not be measured again; a problem in which its process ended is not tried again."""
     wanted = {p.text for p in problems}
-    rows = [r for r in result["rows"] if r["problem"] in wanted and not r.get("not_reached") and "failed" not in r]
+    rows = [
+        r
+        for r in result["rows"]
+        if r["problem"] in wanted and not r.get("not_reached") and ("failed" not in r or r.get("lost"))
+    ]
     if result.get("running") in wanted:
         rows.append({"problem": result["running"], "device": result["device"], "failed": "the process that measured it ended"})
     return rows
 
 
-def _tidy(device: str) -> None:
-    """What a problem left on the GPU."""
+def _tidy(device: str) -> str:
+    """What a problem left on the GPU goes. Not "": a kernel failed, and this process can use the GPU no more."""
     if device == "cpu":
-        return
+        return ""
     import gc
 
     import torch
 
     gc.collect()
-    with contextlib.suppress(Exception):
+    try:
+        torch.cuda.synchronize()
         torch.cuda.empty_cache()
+    except Exception as failure:
+        return (str(failure).splitlines() or [type(failure).__name__])[0]
+    return ""

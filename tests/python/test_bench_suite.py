@@ -283,3 +283,16 @@ def test_times_are_kept_when_the_roofline_fails(monkeypatch):
     monkeypatch.setattr(_bench, "_roofline", raises)
     row = _bench.measure(_problems.parse("map:f32:100+tanh"), "cpu", [], rounds=3)
     assert row["us"]["mathfuse"] > 0 and "no luck" in row["skipped"]["roofline and cost of a call"]
+
+
+def test_a_lost_gpu_ends_the_process_and_the_next_goes_on(monkeypatch, tmp_path, capsys):
+    output, lost = tmp_path / "out.json", ["", "illegal address"]
+    monkeypatch.setattr(_bench, "_tidy", lambda device: lost.pop(0) if lost else "")
+    command = ["bench", *(f"map:f32:{n}+tanh" for n in (8, 9, 10)), "--device", "cpu", "--peers", "none", "--rounds", "3"]
+    command += ["--output", str(output)]
+    assert main(command) == 3
+    assert [r.get("failed") for r in json.loads(output.read_text())["rows"]] == [None, "the GPU failed in it: illegal address"]
+    assert main([*command, "--resume"]) == 1
+    rows = json.loads(output.read_text())["rows"]
+    assert [bool(r.get("lost")) for r in rows] == [False, True, False] and rows[2]["us"]["mathfuse"] > 0
+    assert "illegal address" in capsys.readouterr().out
