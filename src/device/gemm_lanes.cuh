@@ -12,7 +12,7 @@ namespace mf
 template <int LANES, int ROWS, int COLUMNS> struct gemm_lanes_tile {
     static constexpr int THREADS = 128, ACROSS = 2, DOWN = 2, PARTS = 32 / LANES;
     static constexpr int M = DOWN * PARTS * ROWS, N = ACROSS * COLUMNS;
-    static constexpr int STEP = ROWS + COLUMNS > 8 ? 4 : 8; // of k, in flight together
+    static constexpr int STEP = ROWS + COLUMNS > 12 ? 2 : ROWS + COLUMNS > 8 ? 4 : 8; // of k, in flight together
 };
 
 template <int N> struct gemm_lanes_steps {

@@ -41,6 +41,8 @@ void mfi_shape_choose(mfi_shape *layout, mfi_problem *p, const mfi_caps *caps);
 /* emit_gemm.c: the part of mfi_shape_choose for products; how the kernel is called. */
 /* rank: of the tiles, among those for the dtype by estimate. False: there are not so many. */
 bool mfi_shape_choose_gemm(mfi_shape *layout, const mfi_problem *p, const mfi_caps *caps, int rank);
+/* What products side by side are estimated to take, without what they store. */
+double mfi_lanes_us(const mfi_shape *layout, const mfi_problem *p, const mfi_caps *caps);
 void mfi_emit_gemm_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *layout);
 void mfi_emit_gemm_call(mfi_text *out, const mfi_problem *p, const mfi_shape *layout, const char *block,
                         const char *shared);

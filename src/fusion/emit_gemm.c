@@ -20,7 +20,13 @@ static const struct {
 static const struct {
     int m, n;
     double share;
-} lane_tiles[] = {{8, 4, 0.6}, {4, 4, 0.5}, {4, 2, 0.4}, {2, 2, 0.3}};
+} lane_tiles[] = {{8, 8, 0.6}, {8, 4, 0.6}, {4, 4, 0.5}, {4, 2, 0.4}, {2, 2, 0.3}};
+
+/* gemm_lanes_tile::STEP */
+static int lanes_step(int m, int n)
+{
+    return m + n > 12 ? 2 : m + n > 8 ? 4 : 8;
+}
 
 /* Elements that one copy may take: the view is contiguous along `along`, of `extent` elements. */
 static int factor_vector(const mfi_view *view, const mfi_problem *p, int along, int64_t extent)
@@ -81,28 +87,56 @@ static int lane_dim(const mfi_problem *p)
     return found;
 }
 
-/* The largest that leaves every multiprocessor with eight warps, then the other ones in order. */
-static bool use_lanes(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps, int dim, int rank)
+double mfi_lanes_us(const mfi_shape *l, const mfi_problem *p, const mfi_caps *caps)
 {
-    const int count = (int)MFI_COUNT(lane_tiles);
+    /* Blocks fetch their rows and columns from the second-level cache, a few steps of k at a time; on one H200. */
+    const double cache_bytes_a_us = 4e6, latency_us = 0.7, resident = l->tile_m + l->tile_n > 12 ? 2 : 4;
     const mfi_matmul *mm = &p->u.matmul;
-    l->lanes = p->shape[dim] > 16 ? 32 : p->shape[dim] > 8 ? 16 : 8;
-    double threads = (double)mfi_problem_points(p) / (double)p->shape[dim] *
-                     (double)(mfi_ceil_div(p->shape[dim], l->lanes) * l->lanes);
-    int best = 0;
-    while (best + 1 < count && (threads / (lane_tiles[best].m * lane_tiles[best].n) < 256.0 * caps->multiprocessors ||
-                                lane_tiles[best].m > mm->m || lane_tiles[best].n > mm->n))
-        best++;
-    int i = rank == 0 ? best : rank - 1 < best ? rank - 1 : rank;
-    if (i >= count)
-        return false;
+    double m = 64.0 / l->lanes * l->tile_m, n = 2.0 * l->tile_n, k = (double)mm->k;
+    double blocks = (double)mfi_shape_grid(l, p, 0), waves = blocks / (resident * caps->multiprocessors);
+    double size = (double)mf_dtype_size(mm->a.dtype), complex_ = mm->acc >= MFI_C64 ? 4 : 1;
+    double fetch = blocks * k * (m + n) * l->lanes * size / cache_bytes_a_us;
+    double steps = k / lanes_step(l->tile_m, l->tile_n) * latency_us * (waves < 1 ? 1 : waves);
+    double busy = blocks < caps->multiprocessors ? caps->multiprocessors / blocks : 1;
+    double wide = mm->acc == MFI_F64 || mm->acc == MFI_C128 ? 2 : 1;
+    double math = 2 * blocks * m * n * l->lanes * k * complex_ * wide * busy / (l->share * caps->flops_per_us);
+    return (fetch > math ? fetch : math) > steps ? (fetch > math ? fetch : math) : steps;
+}
+
+static void lane_shape(mfi_shape *l, const mfi_problem *p, int dim, int i)
+{
     l->skeleton = MFI_SK_GEMM_LANES;
     l->tile_dim = dim;
     l->threads = 128;
+    l->lanes = p->shape[dim] > 16 ? 32 : p->shape[dim] > 8 ? 16 : 8;
     l->tile_m = lane_tiles[i].m;
     l->tile_n = lane_tiles[i].n;
     l->tile_k = 1;
     l->share = lane_tiles[i].share;
+}
+
+/* The tile of that rank by estimate. */
+static bool use_lanes(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps, int dim, int rank)
+{
+    bool taken[MFI_COUNT(lane_tiles)] = {false};
+    for (int r = 0; r <= rank; r++) {
+        int best = -1;
+        double least = 0;
+        for (int i = 0; i < (int)MFI_COUNT(lane_tiles); i++) {
+            if (taken[i])
+                continue;
+            lane_shape(l, p, dim, i);
+            double us = mfi_lanes_us(l, p, caps);
+            if (best < 0 || us < least) {
+                best = i;
+                least = us;
+            }
+        }
+        if (best < 0)
+            return false;
+        taken[best] = true;
+        lane_shape(l, p, dim, best);
+    }
     return true;
 }
 

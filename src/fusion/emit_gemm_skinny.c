@@ -127,7 +127,10 @@ static double estimate(const mfi_gemm_skinny *g, const mfi_problem *p, const mfi
     double cached = (double)g->blocks * (right + left) / (cache_rate * c->bytes_per_us);
     double gather = 4.0 * g->m * g->n * (g->along + (g->split > 1)) / gather_bytes_a_us;
     double meet = g->split > 1 ? cluster_us + member_us * g->split : 0;
-    return (memory > cached ? memory : cached) + start_us + gather + meet;
+    /* N = K = 8192 on one H200: with rows of the tile, of its sharers and of short steps along k, beyond the above. */
+    double shared = g->split > 4 ? 1.35 : g->split > 2 ? 1.25 : 1, rows = g->m <= 16 ? 1.08 : g->m <= 32 ? 1.2 : 1.35;
+    double steps = g->k < 64 ? 1.2 : 1;
+    return (memory > cached ? memory : cached) * shared * rows * steps + start_us + gather + meet;
 }
 
 /* False: there is no such way to do it. */

@@ -101,6 +101,30 @@ static bool is_output(const mf_graph *g, int node)
     return false;
 }
 
+static bool narrow_outputs(const mf_graph *g)
+{
+    for (int o = 0; o < g->outputs; o++)
+        if (!mfi_is_integer(g->node[g->output[o]].dtype) && mf_dtype_size(g->node[g->output[o]].dtype) > 2)
+            return false;
+    return true;
+}
+
+/* A product's bf16 values cross to other steps as bf16, where all that is made of them is as narrow: half the bytes, and nothing
+ * overflows, as it might in f16. */
+static bool crosses_narrow(const mfi_grouping *s, int node)
+{
+    const mfi_group *g = &s->p->group[s->p->value[node].group];
+    return s->g->node[node].dtype == MF_BF16 && g->anchor == MFI_MATMUL && !s->p->value[node].wide &&
+           narrow_outputs(s->g);
+}
+
+/* Where a largest value is sought, exponentials may follow, as in softmax: they make much of a rounding. */
+static void keep_wide(mfi_grouping *s, int node)
+{
+    mfi_value *v = &s->p->value[node];
+    v->wide |= v->group >= 0 && !mfi_node_exact(&s->g->node[node]) && !is_output(s->g, node);
+}
+
 /* Everything reads this operand from memory. */
 static void read_from_memory(mfi_grouping *s, int reader, int node, bool rounded)
 {
@@ -108,7 +132,7 @@ static void read_from_memory(mfi_grouping *s, int reader, int node, bool rounded
     mfi_value *v = &s->p->value[base];
     if (v->group < 0)
         return;
-    if (rounded || mfi_node_exact(&s->g->node[base]) || is_output(s->g, base))
+    if (rounded || mfi_node_exact(&s->g->node[base]) || is_output(s->g, base) || crosses_narrow(s, base))
         v->rounded = true;
     else
         v->wide = true;
@@ -399,6 +423,8 @@ static mf_status place_reduce(mfi_grouping *s, int node)
         group = new_group(s->p, MFI_MAP, x);
         if (group < 0)
             return MFI_NO_MEMORY(sizeof(mfi_group));
+        if (n->u.reduce.op == MF_MAX || n->u.reduce.op == MF_MIN)
+            keep_wide(s, mfi_view_base(s->g, n->src[0]));
         read_from_memory(s, group, n->src[0], false);
         for (int d = 0; d < MF_MAX_DIMS; d++)
             operand[d] = (int8_t)(d < x->ndim ? d : -1);

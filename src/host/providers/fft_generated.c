@@ -22,6 +22,8 @@ static double passes(const mfi_problem *p, const mfi_fft_shape *s)
     bool chirp = s->table > 4 * (int64_t)s->n * 2; /* Bluestein: two transforms of twice the length */
     bool power = (s->n & (s->n - 1)) == 0;
     bool real = p->u.fft.kind == MF_RFFT || p->u.fft.kind == MF_IRFFT;
+    if (s->beside) /* few signals of long transforms fit a block: short pieces of memory, few blocks */
+        pair = s->n <= 256 ? 1.3 : s->n <= 512 ? 1.9 : s->n <= 1024 ? 2.4 : 5.3;
     double one = (1 + (pair - 1) / 2) * (real ? 1.12 : 1);
     return (mfi_fft_parts_of(p).first ? pair : one) * (chirp ? 2.5 : power ? 1 : 1.2);
 }

@@ -63,17 +63,6 @@ static double matmul_flops_per_us(const mfi_problem *p, const mfi_shape *l, cons
     return l->share * (half && l->skeleton == MFI_SK_GEMM_TILES ? c->tensor_flops_per_us : c->flops_per_us);
 }
 
-/* gemm_lanes.cuh: memory answers every few steps of k. */
-static void bid_lanes(const mfi_problem *p, const mfi_shape *l, const mfi_caps *c, mfi_bid *bid)
-{
-    double flops = mfi_problem_flops(p) * (p->u.matmul.acc == MFI_F64 || p->u.matmul.acc == MFI_C128 ? 2 : 1);
-    double latency = 0.4 * (double)p->u.matmul.k / (l->tile_m + l->tile_n > 8 ? 4 : 8);
-    double math = flops / (l->share * c->flops_per_us);
-    bid->cost_us = (math > latency ? math : latency) + (double)bid->bytes / c->bytes_per_us + c->launch_us;
-    snprintf(bid->kernel, sizeof bid->kernel, "mf_matmul %s %d products side by side", mfi_ctype_name(p->u.matmul.acc),
-             l->lanes);
-}
-
 /* Each tile is done whole. */
 static bool bid_matmul(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
@@ -91,7 +80,9 @@ static bool bid_matmul(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     bid->bytes = mfi_problem_bytes(p);
     bid->launches = 1;
     if (l.skeleton == MFI_SK_GEMM_LANES) {
-        bid_lanes(p, &l, c, bid);
+        bid->cost_us = mfi_lanes_us(&l, &copy, c) + (double)bid->bytes / c->bytes_per_us + c->launch_us;
+        snprintf(bid->kernel, sizeof bid->kernel, "mf_matmul %s %d products side by side", mfi_ctype_name(mm->acc),
+                 l.lanes);
         return true;
     }
     bid->cost_us = waves * flops / (matmul_flops_per_us(p, &l, c) / c->multiprocessors) +
@@ -125,7 +116,7 @@ static const int block_threads[] = {0, 64, 128, 256, 512, 1024};
 static int variants(const mfi_problem *p, const mfi_caps *c)
 {
     (void)c;
-    return p->anchor == MFI_MATMUL ? 4 : (int)MFI_COUNT(block_threads);
+    return p->anchor == MFI_MATMUL ? 5 : (int)MFI_COUNT(block_threads);
 }
 
 static mf_status use_variant(state *s, const mfi_caps *c, mfi_bid *bid)
