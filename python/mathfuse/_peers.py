@@ -401,7 +401,8 @@ class CuPy(Peer):
 
 
 class Jax(Peer):
-    name, module, devices = "JAX", "jax", ("cpu", "cuda")
+    # Not on GPUs: it runs on streams of its own, which the clock's events do not see, beside whoever comes next.
+    name, module, devices = "JAX", "jax", ("cpu",)
 
     def prepare(self, problem: Problem, arrays: list[Any]) -> Made:
         import jax

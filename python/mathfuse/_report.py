@@ -96,7 +96,8 @@ def _cells(row: dict[str, Any]) -> Iterator[str]:
     yield _percent(row, "copy_percent")
     yield _percent(row, "matmul_percent")
     yield f"{row['host'][mine]:.1f}" if mine in row.get("host", {}) else "–"
-    yield f"{row['error'][mine]:.0e}"
+    error = row.get("error", {}).get(mine)
+    yield "–" if error is None else f"{error:.0e}"
 
 
 def table(result: dict[str, Any]) -> Iterator[str]:
@@ -110,7 +111,8 @@ def table(result: dict[str, Any]) -> Iterator[str]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    lines = [f"# Benchmarks on {result['device']}", "", place(result), "", *table(result), "", *_notes(result["rows"])]
+    head = [f"# Benchmarks on {result['device']}", "", place(result), "", *table(result), ""]
+    lines = [*head, *_remarks(result), *_notes(result["rows"])]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -120,15 +122,23 @@ def figures(result: dict[str, Any], plots: Iterable[str] = ()) -> Iterator[str]:
     yield ""
     yield from table(result)
     yield ""
-    for row in result["rows"]:
-        if row.get("note"):
-            yield f"{row['problem']}: {row['note']}."
-            yield ""
+    yield from _remarks(result)
     yield from _calls(result["rows"])
     yield from _gaps(result["rows"])
     for address in plots:
         name = address.rsplit("-", 1)[1].split(".")[0]
         yield f"![{PLOTS[name]}]({address})"
+        yield ""
+
+
+def _remarks(result: dict[str, Any]) -> Iterator[str]:
+    """What is to be known of the run, and of rows; rows that share a remark are named together."""
+    remarks = {result["note"]: []} if result.get("note") else {}
+    for row in result["rows"]:
+        if row.get("note"):
+            remarks.setdefault(row["note"], []).append(f"`{row['problem']}`")
+    for remark, problems in remarks.items():
+        yield f"{', '.join(problems)}: {remark}." if problems else f"{remark}."
         yield ""
 
 
