@@ -133,7 +133,7 @@ def figures(result: dict[str, Any], plots: Iterable[str] = ()) -> Iterator[str]:
 
 def _remarks(result: dict[str, Any]) -> Iterator[str]:
     """What is to be known of the run, and of rows; rows that share a remark are named together."""
-    remarks = {result["note"]: []} if result.get("note") else {}
+    remarks: dict[str, list[str]] = {result["note"]: []} if result.get("note") else {}
     for row in result["rows"]:
         if row.get("note"):
             remarks.setdefault(row["note"], []).append(f"`{row['problem']}`")

@@ -162,6 +162,14 @@ static double chain_work(const mfi_problem *p)
     return work;
 }
 
+/* Stores of four bytes hold up the products: 16384 x 1024 and 4096 x 14336 of them cost this much more on one H200. */
+static double wide_store_us(const mfi_gemm90 *g, const mfi_problem *p)
+{
+    const double bytes_a_us = 1.2e6;
+    bool wide = mf_dtype_size(p->chain.operand[g->store].view.dtype) > 2;
+    return wide ? 4.0 * (double)mfi_problem_points(p) / bytes_a_us : 0;
+}
+
 /* Every round of tiles is done whole. Cooperating warpgroups multiply, then both run the chain; in ping-pong one runs it
  * while the other multiplies, but for the last tile. */
 static double estimate(int i, const mfi_problem *p, const mfi_caps *c)
@@ -190,7 +198,7 @@ static void use(mfi_gemm90 *g, int i, const mfi_problem *p, const mfi_caps *c)
     g->tiles_n = mfi_ceil_div(p->u.matmul.n, g->bn);
     g->clusters = mfi_min64(mfi_max64(c->multiprocessors / g->cluster, 1), g->tiles_m * g->tiles_n);
     g->shared = shared_bytes(i, g);
-    g->us = estimate(i, p, c);
+    g->us = estimate(i, p, c) + wide_store_us(g, p);
     int64_t least = 0;
     for (int group = 4; group <= 16; group *= 2) { /* the smallest footprint of the tiles that run together */
         int64_t footprint = (int64_t)group * g->bm * g->cluster + mfi_ceil_div(g->clusters, group) * g->bn;
