@@ -137,9 +137,10 @@ static bool assign_ports(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
 static size_t shared_bytes(int i, const mfi_gemm90 *g)
 {
     int stage = (configurations[i].bm + configurations[i].bn) * 128;
-    return (size_t)(configurations[i].stages * stage + 2 * configurations[i].buffers * 64 * 128 +
-                    2 * g->across * configurations[i].bn * 4 + 16 * configurations[i].stages +
-                    48 * configurations[i].buffers + 16);
+    int bytes = configurations[i].stages * stage + 2 * configurations[i].buffers * 64 * 128 +
+                2 * g->across * configurations[i].bn * 4 + 16 * configurations[i].stages +
+                48 * configurations[i].buffers + 16;
+    return (size_t)bytes;
 }
 
 /* Instructions of the chain for an element, with what brings its operands and packs its result. */
