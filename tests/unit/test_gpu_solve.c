@@ -20,6 +20,11 @@ static int health(const solve_case *c, int64_t item)
     return c->batch < 3 ? GOOD : (int)(item % HEALTHS);
 }
 
+static bool definite(const solve_case *c)
+{
+    return c->solver == MFI_CHOLESKY || c->solver == MFI_POSV;
+}
+
 static double complex a_of(const slot *s, const solve_case *c, int64_t item, int64_t i, int64_t j)
 {
     return get(s, (item * c->n + i) * c->n + j);
@@ -31,7 +36,7 @@ static void fill_matrices(slot *s, const solve_case *c)
         for (int64_t i = 0; i < c->n; i++)
             for (int64_t j = 0; j < c->n; j++) {
                 double complex z = a_of(s, c, item, i, j) / 2;
-                if (c->solver == MFI_CHOLESKY && j < i)
+                if (definite(c) && j < i)
                     z = conj(a_of(s, c, item, j, i));
                 if (i == j)
                     z = (double)c->n + fabs(creal(z));
@@ -46,7 +51,7 @@ static void fill_matrices(slot *s, const solve_case *c)
         else if (health(c, item) == HAS_NAN)
             put(s, last, NAN);
         bool triangular = c->solver != MFI_LU_SOLVE; /* the triangle that is not named is garbage */
-        for (int64_t i = 0; i < c->n && triangular && c->solver != MFI_CHOLESKY; i++)
+        for (int64_t i = 0; i < c->n && triangular && !definite(c); i++)
             for (int64_t j = 0; j < c->n; j++)
                 if (c->flags & MF_UPPER ? j < i : j > i)
                     put(s, (item * c->n + i) * c->n + j, NAN);
@@ -89,6 +94,8 @@ static double residual(const solve_case *c, const slot *slots, int64_t item)
                         product += c->flags & MF_UPPER ? conj(read_a(a, c, item, q, i)) * read_a(a, c, item, q, k)
                                                        : read_a(a, c, item, i, q) * conj(read_a(a, c, item, k, q));
                     term = product * get(x, (item * n + k) * columns + j);
+                } else if (c->solver == MFI_POSV) {
+                    term = a_of(a, c, item, i, k) * get(x, (item * n + k) * columns + j);
                 } else {
                     term = read_a(a, c, item, i, k) * get(x, (item * n + k) * columns + j);
                 }
@@ -123,8 +130,7 @@ static void check_solve(const solve_case *c, const slot *slots, const char *what
                       creal(last));
         } else {
             cr_expect(last != last, "%s: NaN item %d: info %d, x %g", what, (int)item, info, creal(last));
-            cr_expect(c->solver != MFI_CHOLESKY || info == (int)c->n, "%s: NaN item %d: info %d", what, (int)item,
-                      info);
+            cr_expect(!definite(c) || info == (int)c->n, "%s: NaN item %d: info %d", what, (int)item, info);
         }
     }
 }
@@ -165,7 +171,7 @@ static void solves(void)
     for (size_t t = 0; t < MFI_COUNT(dtypes); t++)
         for (int solver = 0; solver < MFI_SOLVER_COUNT; solver++)
             for (int flags = 0; flags < 16; flags++) {
-                bool upper_only = solver == MFI_CHOLESKY || solver == MFI_CHO_SOLVE;
+                bool upper_only = solver == MFI_CHOLESKY || solver == MFI_CHO_SOLVE || solver == MFI_POSV;
                 bool both = (flags & MF_TRANS) && (flags & MF_ADJOINT);
                 if (both || (upper_only && flags & ~MF_UPPER) || (solver == MFI_LU_SOLVE && flags))
                     continue;
