@@ -120,6 +120,19 @@ static int16_t scale_after(mfi_chain *c, mfi_ctype ctype, double scale, int16_t 
     return (int16_t)c->count++;
 }
 
+bool mfi_scale_stored(mfi_problem *map, double scale)
+{
+    mfi_chain *c = &map->chain;
+    mfi_instr store = c->instr[c->count - 1];
+    if (map->anchor != MFI_MAP || map->nreduce || !mfi_only_store(map) || store.kind != MFI_STORE ||
+        c->count + 2 > MFI_MAX_INSTR)
+        return false;
+    c->count--;
+    store.a = scale_after(c, (mfi_ctype)c->instr[store.a].ctype, scale, store.a);
+    c->instr[c->count++] = store;
+    return true;
+}
+
 mf_status mfi_split(mfi_problem **rest, mfi_problem *p, int at, int slot, mf_dtype dtype)
 {
     mfi_problem *r = mfi_calloc(1, sizeof *r), *head = mfi_calloc(1, sizeof *head);

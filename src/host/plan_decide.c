@@ -233,6 +233,34 @@ static mf_status join_all_beside(mf_plan *plan)
     return MF_OK;
 }
 
+/* The map that makes what transform `index` reads, for it alone; -1: none. */
+static int maker_of(const mfi_schedule *s, int index)
+{
+    int slot = s->step[index]->u.fft.in.slot, maker = -1, uses = 0;
+    for (int i = 0; i < s->steps; i++) {
+        const mfi_view *store = s->step[i]->anchor == MFI_MAP ? mfi_only_store(s->step[i]) : NULL;
+        uses += mfi_slot_uses(s->step[i], slot);
+        maker = store && store->slot == slot && mf_dtype_size(store->dtype) >= 4 ? i : maker;
+    }
+    return slot >= s->inputs + s->outputs && uses == 2 ? maker : -1;
+}
+
+/* A library's transform does not scale: where that would be a pass of its own, the map before it does. */
+static void scale_before(mf_plan *plan, int index)
+{
+    mfi_problem *p = plan->schedule->step[index];
+    double scale = p->u.fft.scale;
+    offers with, without;
+    int maker = p->anchor == MFI_FFT && scale != 1 ? maker_of(plan->schedule, index) : -1;
+    if (maker < 0)
+        return;
+    ask(&with, plan, p);
+    p->u.fft.scale = 1;
+    ask(&without, plan, p);
+    if (cost(&without) >= cost(&with) || !mfi_scale_stored(plan->schedule->step[maker], scale))
+        p->u.fft.scale = scale;
+}
+
 /* Let step `index` store only what others read of its result, where that pays. */
 static void narrow_step(mf_plan *plan, int index)
 {
@@ -408,6 +436,8 @@ static mf_status arrange(mf_plan *plan, int flags)
         MF_TRY(cut_step(plan, i));
     for (int i = 0; i < plan->schedule->steps && fuse; i++)
         narrow_step(plan, i);
+    for (int i = 0; i < plan->schedule->steps && fuse; i++)
+        scale_before(plan, i);
     return MF_OK;
 }
 

@@ -115,6 +115,8 @@ int64_t mfi_terms_read(const mfi_schedule *s, int index);
 
 /* split.c: cut p's chain after value `at`: p computes up to there into `slot`, *rest does what follows. */
 mf_status mfi_split(mfi_problem **rest, mfi_problem *p, int at, int slot, mf_dtype dtype);
+/* A map's one stored value times `scale`; false: the chain is full, or it stores several. */
+bool mfi_scale_stored(mfi_problem *map, double scale);
 bool mfi_can_split(const mfi_problem *p, int at); /* only value `at` crosses */
 /* The dtype that holds value `at` without changing what follows: its compute type, or the final dtype where only
  * monotone operations that commute with rounding follow. */

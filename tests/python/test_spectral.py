@@ -175,3 +175,33 @@ def test_filters_of_planes_on_a_gpu(rng, name, shape):
     wide = x.astype(np.float64 if real else np.complex128)
     want = np.fft.irfft2(np.fft.rfft2(wide) * h) if real else np.fft.ifftn(np.fft.fftn(wide, axes=axes) * h, axes=axes)
     np.testing.assert_allclose(got, want, rtol=0, atol=4e-6 * np.abs(want).max())
+
+
+LONG = 32768  # beyond one block: the library's transforms, which do not scale
+
+
+@pytest.mark.compiles
+def test_the_filter_scales_for_the_librarys_inverse():
+    filtered = mf.plan(lambda x, h: mf.fft.ifft(mf.fft.fft(x) * h), S((64, LONG), "c64"), S((LONG,), "c64"), target="sm_90a")
+    steps = json.loads(filtered.explain("json"))["steps"]
+    assert [s["launches"] for s in steps] == [2, 1, 2] and "scale" not in steps[2]["kernel"]
+    alone = json.loads(mf.plan(mf.fft.ifft, S((64, LONG), "c64"), target="sm_90a").explain("json"))["steps"]
+    assert "scale" in alone[0]["kernel"]
+
+    def twice(x, h):
+        y = mf.fft.fft(x) * h
+        return mf.fft.ifft(y), y
+
+    shared = json.loads(mf.plan(twice, S((64, LONG), "c64"), S((LONG,), "c64"), target="sm_90a").explain("json"))["steps"]
+    assert "scale" in shared[-1]["kernel"]  # what others read stays as it is
+
+
+@pytest.mark.gpu
+def test_a_long_filter_on_a_gpu(rng):
+    torch = pytest.importorskip("torch")
+    x = (rng.standard_normal((5, LONG)) + 1j * rng.standard_normal((5, LONG))).astype(np.complex64)
+    h = (rng.standard_normal(LONG) + 1j * rng.standard_normal(LONG)).astype(np.complex64)
+    device = [torch.from_numpy(a).cuda() for a in (x, h)]
+    got = mf.plan(lambda x, h: mf.fft.ifft(mf.fft.fft(x) * h), *device).run(*device).cpu().numpy()
+    want = np.fft.ifft(np.fft.fft(x.astype(np.complex128)) * h)
+    np.testing.assert_allclose(got, want, rtol=0, atol=4e-6 * np.abs(want).max())
