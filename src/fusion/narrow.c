@@ -48,6 +48,9 @@ static int64_t anchor_reach(const mfi_problem *p, int slot, const axis *a)
         memcpy(shape + p->ndim - p->u.fft.naxes, p->u.fft.in_extent, (size_t)p->u.fft.naxes * sizeof *shape);
         return reach(&p->u.fft.in, p->ndim, shape, a);
     }
+    for (int i = 0; p->anchor == MFI_FACTOR && i < MFI_FACTOR_INPUTS; i++)
+        if (p->u.factor.in[i].view.slot == slot)
+            return a->all;
     return p->anchor == MFI_SOLVE && (p->u.solve.a.slot == slot || p->u.solve.b.slot == slot) ? a->all : 0;
 }
 

@@ -46,6 +46,7 @@ mf_status mfi_pair_solve(mfi_problem **out, int *reader, const mfi_schedule *s, 
     if (factor->ndim != solve->ndim ||
         memcmp(factor->shape, solve->shape, (size_t)factor->ndim * sizeof *factor->shape) != 0 ||
         ((factor->u.solve.flags ^ solve->u.solve.flags) & MF_UPPER) || factor->u.solve.ctype != solve->u.solve.ctype ||
+        factor->u.solve.n != solve->u.solve.n ||
         !same_place(&factor->u.solve.x, &solve->u.solve.a, solve->ndim, solve->shape, solve->u.solve.n) ||
         !info_can_wait(s, index, *reader))
         return MF_OK;

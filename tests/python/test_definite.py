@@ -89,6 +89,30 @@ def test_a_factor_with_two_readers_or_another_triangle_is_made_apart():
         assert not any(s.startswith("cholesky and solve") for s in steps(plan)), f.__name__
 
 
+def test_a_part_of_a_factor_fails_with_the_whole():
+    """The matrix is not definite beyond the part that is solved with."""
+    a = np.tile(4 * np.eye(8), (16, 1, 1))
+    a[:, 7, 7] = -1
+    b = np.ones((16, 4, 2))
+
+    def leading(a, b):
+        factor, info = mf.linalg.cholesky(a, check=False)
+        return mf.linalg.cho_solve((factor[..., :4, :4], True), b, check=False)[0], info
+
+    x, info = mf.plan(leading, a, b).run(a, b)
+    assert (info == 8).all() and np.isnan(x).all()
+
+
+@pytest.mark.parametrize("nrhs, provider", [(4, "lanes"), (512, "lanes"), (513, "lapack")])
+def test_many_right_hand_sides_are_lapacks(nrhs, provider, rng):
+    a, b, want = systems(rng, (2,), 100, nrhs, "f64", "lower")
+    a = np.tril(a) + np.swapaxes(np.tril(a, -1), 1, 2)
+    plan = mf.plan(mf.linalg.solve, a, b)
+    found = json.loads(plan.explain("json"))["steps"][0]["provider"]
+    assert found == provider or (found == "ref" and provider == "lapack")  # where there is no LAPACK
+    np.testing.assert_allclose(plan.run(a, b), want, rtol=1e-9)
+
+
 def test_right_hand_sides_that_broadcast_over_more_matrices(rng):
     a, _, _ = systems(rng, (), 6, 1, "f64", "lower")
     b = rng.standard_normal((5, 6, 2))

@@ -205,3 +205,14 @@ def test_a_long_filter_on_a_gpu(rng):
     got = mf.plan(lambda x, h: mf.fft.ifft(mf.fft.fft(x) * h), *device).run(*device).cpu().numpy()
     want = np.fft.ifft(np.fft.fft(x.astype(np.complex128)) * h)
     np.testing.assert_allclose(got, want, rtol=0, atol=4e-6 * np.abs(want).max())
+
+
+@pytest.mark.compiles
+def test_decompositions_read_whole_transforms():
+    x = S((40, 16, 16), "c64")
+    readers = {"svd": mf.linalg.svdvals, "eigh": mf.linalg.eigvalsh, "qr": lambda y: mf.linalg.qr(y)[1], "inv": mf.linalg.inv}
+    for name, reader in readers.items():
+        for transform in (mf.fft.fft, lambda x: mf.fft.fft(x, axis=1)):
+            plan = mf.plan(lambda x, f=reader, t=transform: f(t(x)), x, target="sm_90a")
+            first = json.loads(plan.explain("json"))["steps"][0]["problem"]
+            assert first.startswith("fft") and first.endswith("x16"), (name, first)

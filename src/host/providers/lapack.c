@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { SMALL_ORDER = 128 };    /* up to that order the loops are faster on a batch: libraries contend for locks */
 enum { THREADED_ORDER = 256 }; /* from that order on the library's own threads share a matrix */
 
 /* LAPACK takes everything by address; lengths of character arguments come last. */
@@ -278,8 +277,9 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
         return mfi_lapack_factor_query(p, c, bid);
     MF_REFUSE_UNLESS(f->n < INT_MAX && f->nrhs < INT_MAX, SIZE, "n=%lld nrhs=%lld, below 2^31 - 1", (long long)f->n,
                      (long long)f->nrhs);
-    MF_REFUSE_UNLESS(f->n > SMALL_ORDER || mfi_problem_points(p) < 2, SIZE,
-                     "n=%lld: batches up to order %d are faster several at a time", (long long)f->n, SMALL_ORDER);
+    MF_REFUSE_UNLESS(!mfi_solve_is_small(p), SIZE,
+                     "n=%lld nrhs=%lld: batches up to order %d with up to %d sides are faster several at a time",
+                     (long long)f->n, (long long)f->nrhs, MFI_SMALL_ORDER, MFI_FEW_SIDES);
     mfi_bid_roofline(bid, p, c, 0.4, 1);
     snprintf(bid->kernel, sizeof bid->kernel, "%c%s", letter[f->ctype], routines[f->solver]);
     return true;

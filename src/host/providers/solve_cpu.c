@@ -62,6 +62,11 @@ void mfi_solve_written(const mfi_solve_view *v, void *const *slots, int64_t item
     mfi_unpack(&m, slots, 2, (int64_t[]){rows, cols}, pack, type);
 }
 
+bool mfi_solve_is_small(const mfi_problem *p)
+{
+    return p->u.solve.n <= MFI_SMALL_ORDER && p->u.solve.nrhs <= MFI_FEW_SIDES && mfi_problem_points(p) >= 2;
+}
+
 void mfi_solve_write_info(const mfi_solve_view *v, void *const *slots, int64_t item, int64_t info)
 {
     if (v->view.slot < 0)

@@ -23,6 +23,9 @@ void *mfi_solve_result(const mfi_solve_view *v, void *const *slots, int64_t item
                        void *pack, int64_t *rs, int64_t *cs);
 void mfi_solve_written(const mfi_solve_view *v, void *const *slots, int64_t item, int64_t rows, int64_t cols,
                        mfi_ctype type, const void *pack);
+/* Batches of these are faster several at a time: side by side they stay in the second-level cache. */
+enum { MFI_SMALL_ORDER = 128, MFI_FEW_SIDES = 512 };
+bool mfi_solve_is_small(const mfi_problem *p);
 void mfi_solve_write_info(const mfi_solve_view *v, void *const *slots, int64_t item, int64_t info);
 
 #endif

@@ -5,8 +5,6 @@
 
 #include <stdio.h>
 
-enum { MOST_ORDER = 128 }; /* larger ones leave the second-level cache, and LAPACK fills vectors along rows */
-
 extern const mfi_lane_table mfi_lanes_base;
 #if defined(__x86_64__)
 extern const mfi_lane_table mfi_lanes_avx2, mfi_lanes_avx512;
@@ -202,9 +200,10 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     MF_REFUSE_UNLESS(p->anchor == MFI_SOLVE, NOT_ANCHOR, "only dense solvers");
     MF_REFUSE_UNLESS(f->ctype == MFI_F32 || f->ctype == MFI_F64, DTYPE, "f32 and f64, not %s",
                      mf_dtype_name(mfi_ctype_dtype(f->ctype)));
-    MF_REFUSE_UNLESS(f->n <= MOST_ORDER, SIZE, "n=%lld, at most %d", (long long)f->n, MOST_ORDER);
     int64_t items = mfi_problem_points(p);
-    MF_REFUSE_UNLESS(items > 1, SIZE, "one matrix; lanes are matrices of a batch");
+    MF_REFUSE_UNLESS(mfi_solve_is_small(p), SIZE,
+                     "n=%lld nrhs=%lld batch %lld: at most %d and %d, and two matrices, which are the lanes",
+                     (long long)f->n, (long long)f->nrhs, (long long)items, MFI_SMALL_ORDER, MFI_FEW_SIDES);
     int lanes = functions(f->ctype)->lanes;
     bid->bytes = mfi_problem_bytes(p);
     bid->launches = 1;
