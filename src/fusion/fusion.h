@@ -50,6 +50,17 @@ typedef struct mfi_module {
     int registers, shared, spills; /* read from the cubin; -1 unknown */
     void *module, *function;       /* CUmodule, CUfunction; NULL for a target that is not here */
 } mfi_module;
+static inline mf_kernel_info mfi_module_info(const mfi_module *m)
+{
+    return (mf_kernel_info){m->name, m->source, m->cubin, m->cubin_bytes, m->registers, m->shared, m->spills};
+}
+/* Kernel `index` of a step that has this one. */
+static inline mf_status mfi_only_kernel(const mfi_module *m, int index, mf_kernel_info *out)
+{
+    MF_REQUIRE(index == 0, MF_E_INVALID, "kernel %d was asked for; the step has 1", index);
+    *out = mfi_module_info(m);
+    return MF_OK;
+}
 
 /* Compile for an architecture with NVRTC, through the disk cache. Needs no device. Errors carry NVRTC's log.
  * contract: a product and a sum may become one operation; chains say no, as what they write apart is rounded apart. */

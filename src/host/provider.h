@@ -81,6 +81,14 @@ typedef struct mfi_run {
     mf_context *context;
 } mfi_run;
 
+/* Where a view begins, as a word of a kernel's arguments; 0 for one that is absent. */
+static inline uint64_t mfi_run_address(const mfi_run *r, const mfi_view *view)
+{
+    if (view->slot < 0)
+        return 0;
+    return (uint64_t)(uintptr_t)r->slots[view->slot] + (uint64_t)(view->offset * (int64_t)mf_dtype_size(view->dtype));
+}
+
 /* One launch of a step as device code: a namespace's contents with a function run_tile(p, tile, shared). */
 typedef struct mfi_device_code {
     const char *skeleton; /* the header under src/device that it needs, "map" */

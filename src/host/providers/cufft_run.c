@@ -331,7 +331,7 @@ mf_status mfi_cufft_kernel(void *state_, int index, mf_kernel_info *out)
     if (!s->hermitian || index > 0)
         return mfi_pass_kernel(s->passes, (int)MFI_COUNT(s->passes), index - (s->hermitian ? 1 : 0), out);
     const mfi_module *m = s->hermitian;
-    *out = (mf_kernel_info){m->name, m->source, m->cubin, m->cubin_bytes, m->registers, m->shared, m->spills};
+    *out = mfi_module_info(m);
     return MF_OK;
 }
 #else

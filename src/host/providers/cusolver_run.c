@@ -341,7 +341,7 @@ mf_status mfi_cusolver_kernel(void *state_, int index, mf_kernel_info *out)
     if (!s->pointers || index > 0)
         return mfi_pass_kernel(s->passes, MFI_SOLVE_PASSES, index - (s->pointers ? 1 : 0), out);
     const mfi_module *m = s->pointers;
-    *out = (mf_kernel_info){m->name, m->source, m->cubin, m->cubin_bytes, m->registers, m->shared, m->spills};
+    *out = mfi_module_info(m);
     return MF_OK;
 }
 #else

@@ -160,11 +160,6 @@ static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
 
 /* ---- run ---- */
 
-static uint64_t address(const mfi_run *r, const mfi_view *view)
-{
-    return (uint64_t)(uintptr_t)r->slots[view->slot] + (uint64_t)(view->offset * (int64_t)mf_dtype_size(view->dtype));
-}
-
 static bool reaches_memory(const mfi_chain *c, int operand, bool through)
 {
     for (int i = 0; i < c->count; i++)
@@ -176,7 +171,7 @@ static bool reaches_memory(const mfi_chain *c, int operand, bool through)
 static void set_operands(uint64_t *words, const mfi_problem *p, const mfi_run *r, bool through)
 {
     for (int o = 0; o < p->chain.operands; o++)
-        words[o] = reaches_memory(&p->chain, o, through) ? address(r, &p->chain.operand[o].view) : 0;
+        words[o] = reaches_memory(&p->chain, o, through) ? mfi_run_address(r, &p->chain.operand[o].view) : 0;
 }
 
 static mf_status run(void *opaque, const mfi_run *r)
@@ -191,7 +186,7 @@ static mf_status run(void *opaque, const mfi_run *r)
     if (parts.before)
         set_operands(words + s->words.before, parts.before, r, true);
     else
-        words[s->words.in] = address(r, parts.first ? &parts.first->u.fft.in : &p->u.fft.in);
+        words[s->words.in] = mfi_run_address(r, parts.first ? &parts.first->u.fft.in : &p->u.fft.in);
     if (parts.first)
         set_operands(words + s->words.middle, parts.first, r, true);
     set_operands(words + s->words.last, p, r, false);
@@ -201,11 +196,7 @@ static mf_status run(void *opaque, const mfi_run *r)
 
 static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
 {
-    const state *s = opaque;
-    MF_REQUIRE(index == 0, MF_E_INVALID, "kernel %d was asked for; the step has 1", index);
-    const mfi_module *m = s->module;
-    *out = (mf_kernel_info){m->name, m->source, m->cubin, m->cubin_bytes, m->registers, m->shared, m->spills};
-    return MF_OK;
+    return mfi_only_kernel(((const state *)opaque)->module, index, out);
 }
 
 static int variants(const mfi_problem *p, const mfi_caps *c)

@@ -88,7 +88,7 @@ static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
 
 static void *address(const mfi_run *r, const mfi_view *view)
 {
-    return (char *)r->slots[view->slot] + view->offset * (int64_t)mf_dtype_size(view->dtype);
+    return (void *)(uintptr_t)mfi_run_address(r, view);
 }
 
 /* mn: stored along the result's dim `points`, else along k. */
@@ -126,18 +126,14 @@ static mf_status run(void *opaque, const mfi_run *r)
     for (int i = 0; i < 4; i++)
         MF_TRY(mfi_cuda_tensor_map(words + (ptrdiff_t)i * MFI_GEMM90_MAP_WORDS, &maps[i]));
     for (int o = 0; o < p->chain.operands; o++)
-        words[s->words.data + o] = (uint64_t)(uintptr_t)address(r, &p->chain.operand[o].view);
+        words[s->words.data + o] = mfi_run_address(r, &p->chain.operand[o].view);
     return mfi_jit_launch(s->module, r->context, (int)(g->clusters * g->cluster), g->layout.threads, g->shared, words,
                           (size_t)s->words.count * sizeof *words, r->stream);
 }
 
 static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
 {
-    const state *s = opaque;
-    MF_REQUIRE(index == 0, MF_E_INVALID, "kernel %d was asked for; the step has 1", index);
-    const mfi_module *m = s->module;
-    *out = (mf_kernel_info){m->name, m->source, m->cubin, m->cubin_bytes, m->registers, m->shared, m->spills};
-    return MF_OK;
+    return mfi_only_kernel(((const state *)opaque)->module, index, out);
 }
 
 const mfi_provider mfi_provider_gemm_generated = {"generated_gemm", query,  prepare, run,

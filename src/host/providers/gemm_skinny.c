@@ -87,32 +87,23 @@ static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
     return MF_OK;
 }
 
-static uint64_t address(const mfi_run *r, const mfi_view *view)
-{
-    return (uint64_t)(uintptr_t)((char *)r->slots[view->slot] + view->offset * (int64_t)mf_dtype_size(view->dtype));
-}
-
 static mf_status run(void *opaque, const mfi_run *r)
 {
     const state *s = opaque;
     const mfi_problem *p = &s->problem;
     uint64_t words[MFI_MAX_WORDS];
     memcpy(words, s->words.word, (size_t)s->words.count * sizeof *words);
-    words[s->words.a] = address(r, &p->u.matmul.a);
-    words[s->words.b] = address(r, &p->u.matmul.b);
+    words[s->words.a] = mfi_run_address(r, &p->u.matmul.a);
+    words[s->words.b] = mfi_run_address(r, &p->u.matmul.b);
     for (int o = 0; o < p->chain.operands; o++)
-        words[s->words.data + o] = address(r, &p->chain.operand[o].view);
+        words[s->words.data + o] = mfi_run_address(r, &p->chain.operand[o].view);
     return mfi_jit_launch(s->module, r->context, (int)s->gemm.blocks, s->gemm.layout.threads, s->gemm.shared, words,
                           (size_t)s->words.count * sizeof *words, r->stream);
 }
 
 static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
 {
-    const state *s = opaque;
-    MF_REQUIRE(index == 0, MF_E_INVALID, "kernel %d was asked for; the step has 1", index);
-    const mfi_module *m = s->module;
-    *out = (mf_kernel_info){m->name, m->source, m->cubin, m->cubin_bytes, m->registers, m->shared, m->spills};
-    return MF_OK;
+    return mfi_only_kernel(((const state *)opaque)->module, index, out);
 }
 
 const mfi_provider mfi_provider_gemm_skinny = {

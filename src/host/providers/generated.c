@@ -179,13 +179,6 @@ static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
 
 /* ---- run ---- */
 
-static uint64_t address(const mfi_run *r, const mfi_view *view)
-{
-    if (view->slot < 0)
-        return 0;
-    return (uint64_t)(uintptr_t)r->slots[view->slot] + (uint64_t)(view->offset * (int64_t)mf_dtype_size(view->dtype));
-}
-
 static mf_status run(void *opaque, const mfi_run *r)
 {
     const state *s = opaque;
@@ -193,10 +186,10 @@ static mf_status run(void *opaque, const mfi_run *r)
     memcpy(words, s->words.word, (size_t)s->words.count * sizeof *words);
     words[s->words.work] = (uint64_t)(uintptr_t)r->workspace;
     for (int o = 0; o < s->problem.chain.operands; o++)
-        words[s->words.data + o] = address(r, &s->problem.chain.operand[o].view);
+        words[s->words.data + o] = mfi_run_address(r, &s->problem.chain.operand[o].view);
     if (s->problem.anchor == MFI_MATMUL && s->launches) {
-        words[s->words.a] = address(r, &s->problem.u.matmul.a);
-        words[s->words.b] = address(r, &s->problem.u.matmul.b);
+        words[s->words.a] = mfi_run_address(r, &s->problem.u.matmul.a);
+        words[s->words.b] = mfi_run_address(r, &s->problem.u.matmul.b);
     }
     for (int k = 0; k < s->launches; k++)
         MF_TRY(mfi_jit_launch(s->module[k], r->context, (int)s->grid[k], s->layout.threads, 0, words,
@@ -210,7 +203,7 @@ static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
     MF_REQUIRE(index >= 0 && index < s->launches, MF_E_INVALID, "kernel %d was asked for; the step has %d", index,
                s->launches);
     const mfi_module *m = s->module[index];
-    *out = (mf_kernel_info){m->name, m->source, m->cubin, m->cubin_bytes, m->registers, m->shared, m->spills};
+    *out = mfi_module_info(m);
     return MF_OK;
 }
 

@@ -103,13 +103,6 @@ static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
     return MF_OK;
 }
 
-static uint64_t address(const mfi_run *r, const mfi_view *view)
-{
-    if (view->slot < 0)
-        return 0;
-    return (uint64_t)(uintptr_t)r->slots[view->slot] + (uint64_t)(view->offset * (int64_t)mf_dtype_size(view->dtype));
-}
-
 static mf_status run(void *opaque, const mfi_run *r)
 {
     const state *s = opaque;
@@ -122,18 +115,14 @@ static mf_status run(void *opaque, const mfi_run *r)
     uint64_t words[MFI_MAX_WORDS];
     memcpy(words, s->words.word, (size_t)s->words.count * sizeof *words);
     for (size_t i = 0; i < MFI_COUNT(of_solve); i++)
-        words[s->words.data + (int)i] = address(r, views[i]);
+        words[s->words.data + (int)i] = mfi_run_address(r, views[i]);
     return mfi_jit_launch(s->module, r->context, (int)s->blocks, s->threads, s->shared, words,
                           (size_t)s->words.count * sizeof *words, r->stream);
 }
 
 static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
 {
-    const state *s = opaque;
-    MF_REQUIRE(index == 0, MF_E_INVALID, "kernel %d was asked for; the step has 1", index);
-    const mfi_module *m = s->module;
-    *out = (mf_kernel_info){m->name, m->source, m->cubin, m->cubin_bytes, m->registers, m->shared, m->spills};
-    return MF_OK;
+    return mfi_only_kernel(((const state *)opaque)->module, index, out);
 }
 
 const mfi_provider mfi_provider_solve_generated = {"generated_solve", query, prepare, run, mf_free, kernel, NULL, NULL};
