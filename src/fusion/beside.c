@@ -93,14 +93,6 @@ static void drop_store(mfi_chain *c, int at)
     }
 }
 
-static bool is_private(const mfi_schedule *s, int slot)
-{
-    int uses = 0;
-    for (int i = 0; i < s->steps; i++)
-        uses += mfi_slot_uses(s->step[i], slot);
-    return slot >= s->inputs + s->outputs && uses == 2;
-}
-
 static mfi_operand row_operand(const mfi_problem *r, const mfi_instr *in, int kept)
 {
     mfi_operand o = r->chain.operand[in->operand];
@@ -158,7 +150,7 @@ mf_status mfi_beside(mfi_problem **out, const mfi_schedule *s, int product, int 
         mfi_problem_free(joined);
         return MFI_NO_MEMORY(sizeof *joined);
     }
-    if (from.of == OF_RESULT && is_private(s, r->chain.operand[r->chain.instr[0].operand].view.slot)) {
+    if (from.of == OF_RESULT && mfi_is_private(s, r->chain.operand[r->chain.instr[0].operand].view.slot)) {
         drop_store(&joined->chain, from.store);
         from.value = (int16_t)(from.value - (from.value > from.store));
     }

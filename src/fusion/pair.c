@@ -21,6 +21,19 @@ int mfi_slot_uses(const mfi_problem *p, int slot)
     return found;
 }
 
+int mfi_schedule_uses(const mfi_schedule *s, int slot)
+{
+    int uses = 0;
+    for (int i = 0; i < s->steps; i++)
+        uses += mfi_slot_uses(s->step[i], slot);
+    return uses;
+}
+
+bool mfi_is_private(const mfi_schedule *s, int slot)
+{
+    return slot >= s->inputs + s->outputs && mfi_schedule_uses(s, slot) == 2;
+}
+
 const mfi_view *mfi_only_store(const mfi_problem *p)
 {
     const mfi_view *store = NULL;
@@ -143,12 +156,8 @@ static bool candidates(const mfi_schedule *s, int index)
     if (!suits(first, second))
         return false;
     const mfi_view *store = mfi_only_store(first);
-    int slot = second->u.fft.in.slot, others = 0;
-    if (!store || store->slot != slot || slot < s->inputs + s->outputs || !exact(store->dtype, second->u.fft.f64))
-        return false;
-    for (int i = 0; i < s->steps; i++)
-        others += mfi_slot_uses(s->step[i], slot);
-    return others == 2;
+    int slot = second->u.fft.in.slot;
+    return store && store->slot == slot && exact(store->dtype, second->u.fft.f64) && mfi_is_private(s, slot);
 }
 
 mf_status mfi_pair(mfi_problem **out, const mfi_schedule *s, int index)

@@ -9,13 +9,11 @@ static bool is_solve(const mfi_problem *p, mfi_solver solver)
 /* The step that solves with the factor of step `index`, for which alone the factor is stored; -1: none. */
 static int only_reader(const mfi_schedule *s, int index)
 {
-    int slot = s->step[index]->u.solve.x.slot, reader = -1, uses = 0;
-    for (int i = 0; i < s->steps; i++) {
-        uses += mfi_slot_uses(s->step[i], slot);
-        if (i > index && is_solve(s->step[i], MFI_CHO_SOLVE) && s->step[i]->u.solve.a.slot == slot)
-            reader = i;
-    }
-    return slot >= s->inputs + s->outputs && uses == 2 ? reader : -1;
+    int slot = s->step[index]->u.solve.x.slot;
+    for (int i = index + 1; i < s->steps; i++)
+        if (is_solve(s->step[i], MFI_CHO_SOLVE) && s->step[i]->u.solve.a.slot == slot)
+            return mfi_is_private(s, slot) ? i : -1;
+    return -1;
 }
 
 static bool same_place(const mfi_view *a, const mfi_view *b, int ndim, const int64_t *shape, int64_t n)

@@ -143,22 +143,14 @@ static void step_text(mfi_text *t, const mfi_step *step, int number)
                          mfi_reason_text(step->refusal[i].reason), step->refusal[i].detail);
 }
 
-/* Some step does: what was joined into one needs no memory for what passed between. */
-static bool is_used(const mf_plan *plan, int slot)
-{
-    int uses = 0;
-    for (int i = 0; i < plan->steps; i++)
-        uses += mfi_slot_uses(plan->step[i].problem, slot);
-    return uses > 0;
-}
-
 static void explain_text(mfi_text *t, const mf_plan *plan)
 {
     mfi_text_add(t, "plan for %s%s: %d step%s, %d launch%s, %.3g MB moved, %zu B workspace\n", plan->caps->arch,
                  plan->choice.steps ? " (tuned)" : "", plan->steps, plan->steps == 1 ? "" : "s", plan->launches,
                  plan->launches == 1 ? "" : "es", (double)plan->bytes * 1e-6, plan->workspace);
-    for (int i = 0; i < plan->schedule->buffers; i++)
-        if (plan->schedule->buffer[i].kind != MFI_BUF_TEMP || is_used(plan, i))
+    for (int i = 0; i < plan->schedule->buffers;
+         i++) /* what was joined into one needs no memory for what passed between */
+        if (plan->schedule->buffer[i].kind != MFI_BUF_TEMP || mfi_schedule_uses(plan->schedule, i))
             buffer_text(t, plan->schedule, i);
     for (int i = 0; i < plan->steps; i++)
         step_text(t, &plan->step[i], i + 1);

@@ -236,13 +236,13 @@ static mf_status join_all_beside(mf_plan *plan)
 /* The map that makes what transform `index` reads, for it alone; -1: none. */
 static int maker_of(const mfi_schedule *s, int index)
 {
-    int slot = s->step[index]->u.fft.in.slot, maker = -1, uses = 0;
+    int slot = s->step[index]->u.fft.in.slot;
     for (int i = 0; i < s->steps; i++) {
         const mfi_view *store = s->step[i]->anchor == MFI_MAP ? mfi_only_store(s->step[i]) : NULL;
-        uses += mfi_slot_uses(s->step[i], slot);
-        maker = store && store->slot == slot && mf_dtype_size(store->dtype) >= 4 ? i : maker;
+        if (store && store->slot == slot && mf_dtype_size(store->dtype) >= 4)
+            return mfi_is_private(s, slot) ? i : -1;
     }
-    return slot >= s->inputs + s->outputs && uses == 2 ? maker : -1;
+    return -1;
 }
 
 /* A library's transform does not scale: where that would be a pass of its own, the map before it does. */

@@ -108,6 +108,9 @@ mf_status mfi_schedule_part_beside(mfi_schedule *s, int index);
 
 /* How many operands of a step are of this slot. */
 int mfi_slot_uses(const mfi_problem *p, int slot);
+int mfi_schedule_uses(const mfi_schedule *s, int slot); /* of all steps */
+/* A temporary that one step writes and one reads. */
+bool mfi_is_private(const mfi_schedule *s, int slot);
 /* Where the chain's one store goes; NULL if it has several. */
 const mfi_view *mfi_only_store(const mfi_problem *p);
 /* narrow.c: how many of a transform's first terms, of each signal, other steps read; all of them where that is unknown. */
