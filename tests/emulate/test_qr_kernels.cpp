@@ -2,30 +2,7 @@
 // shape, layout and type, sizes near the ends of the range, and matrices that are not finite.
 #include "mathfuse/device/emulate.h"
 #include "device/qr_batch.cuh"
-#include "expect.h"
-
-using namespace mf;
-
-template <class B> static void kernel(typename B::args p)
-{
-    MF_DYNAMIC_SHARED(float, shared);
-    B::run(p, blockIdx.x, shared);
-}
-
-template <class T> static T from(complex x)
-{
-    if constexpr (is_complex<T>)
-        return T{(real_t<T>)x.real(), (real_t<T>)x.imag()};
-    else
-        return (T)x.real();
-}
-template <class T> static complex to(T x)
-{
-    if constexpr (is_complex<T>)
-        return complex(x.re, x.im);
-    else
-        return complex((double)x, 0);
-}
+#include "batches.h"
 
 static const int THREADS = 128;
 
