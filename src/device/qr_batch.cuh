@@ -8,10 +8,10 @@
 namespace mf
 {
 
-// 8-byte fields only, filled by the host in this order. m x n matrices, q_columns of Q, r_rows of R. Strides: ND batch dims,
+// 8-byte fields only, filled by the host in this order. m x n matrices, `inner` columns of Q and rows of R. Strides: ND batch dims,
 // rows, columns. NULL: not wanted.
 template <int ND> struct qr_args {
-    i64 items, m, n, q_columns, r_rows;
+    i64 items, m, n, inner;
     void *a, *q, *r, *info;
     i64 shape[ND];
     i64 a_stride[ND + 2], q_stride[ND + 2], r_stride[ND + 2], info_stride[ND];
@@ -29,14 +29,6 @@ template <class T, int M, int C, class TA, class TQ, class TR, int ND, int THREA
             return m_fabs(x.re) < inf_of<real_t<T>>() && m_fabs(x.im) < inf_of<real_t<T>>();
         else
             return m_fabs(x) < inf_of<T>();
-    }
-
-    static MF_DEVICE T nan_number()
-    {
-        if constexpr (is_complex<T>)
-            return T{nan_of<real_t<T>>(), nan_of<real_t<T>>()};
-        else
-            return nan_of<T>();
     }
 
     struct item {
@@ -85,13 +77,13 @@ template <class T, int M, int C, class TA, class TQ, class TR, int ND, int THREA
         bad = group_reduce<op_any, group::threads, THREADS>((i32)bad, scratch) != 0;
         g.factor(x, m, n);
         if (here && p.r && j < n)
-            put<TR>(p.r, at.r, p.r_stride, (int)p.r_rows, [&](int i) {
-                return i > j ? T() : bad ? nan_number() : x[i];
+            put<TR>(p.r, at.r, p.r_stride, (int)p.inner, [&](int i) {
+                return i > j ? T() : bad ? solve::nan_number<T>() : x[i];
             });
         if (p.q) {
             g.form(x, m, n);
-            if (here && j < p.q_columns)
-                put<TQ>(p.q, at.q, p.q_stride, m, [&](int i) { return bad ? nan_number() : x[i]; });
+            if (here && j < p.inner)
+                put<TQ>(p.q, at.q, p.q_stride, m, [&](int i) { return bad ? solve::nan_number<T>() : x[i]; });
         }
         if (here && p.info && j == 0)
             ((i32 *)p.info)[at.info] = bad ? -1 : 0;

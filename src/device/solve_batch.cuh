@@ -103,17 +103,9 @@ struct solve_batch {
         TX *x = (TX *)p.x + at.x;
         i64 rs = p.x_stride[ND], cs = p.x_stride[ND + 1];
         each((int)p.n, (int)p.n, cs != 1, [&](int i, int j) {
-            T l = failed ? nan_number() : turned(solve::conjugate_of(g.line(j)[i]));
+            T l = failed ? solve::nan_number<T>() : turned(solve::conjugate_of(g.line(j)[i]));
             x[i * rs + j * cs] = narrow<TX>(convert<compute_t<TX>>(j <= i ? l : T()));
         });
-    }
-
-    static MF_DEVICE T nan_number()
-    {
-        if constexpr (is_complex<T>)
-            return T{nan_of<real_t<T>>(), nan_of<real_t<T>>()};
-        else
-            return nan_of<T>();
     }
 
     static MF_DEVICE void run(const args &p, i64 block, void *shared)
@@ -151,7 +143,7 @@ struct solve_batch {
             for (int r = 0; r < R; r++)
                 if (i < n && r < p.nrhs)
                     ((TX *)p.x)[at.x + i * p.x_stride[ND] + r * p.x_stride[ND + 1]] =
-                        narrow<TX>(convert<compute_t<TX>>(info ? nan_number() : b[r]));
+                        narrow<TX>(convert<compute_t<TX>>(info ? solve::nan_number<T>() : b[r]));
         }
         if (p.info && i == 0)
             ((i32 *)p.info)[at.info] = info;

@@ -64,6 +64,8 @@ typedef struct mfi_words {
     uint64_t word[MFI_MAX_WORDS];
 } mfi_words;
 int mfi_words_needed(const mfi_problem *p);
+/* A view's strides over at least one batch dim, then over `rank` dims of a matrix, `transposed` in the other order. */
+void mfi_words_strides(mfi_words *words, const mfi_problem *p, const mfi_view *v, int rank, bool transposed);
 void mfi_words_fill(mfi_words *words, const mfi_shape *layout, const mfi_problem *p);
 
 /* Where an operand's neighbours along the last dim lie. */
@@ -170,10 +172,10 @@ void mfi_solve_words(mfi_words *words, const mfi_problem *p, const mfi_solve_sha
 /* ---- QR of small matrices (emit_qr.c, qr_batch.cuh) ---- */
 
 typedef struct mfi_qr_shape {
-    int rows, columns;  /* that the kernel is made for */
-    int group, threads; /* of a matrix, of a block */
+    int rows;           /* that the kernel is made for */
+    int group, threads; /* of a matrix, each a column; of a block */
     size_t shared;
-    int64_t q_columns, r_rows, items, blocks;
+    int64_t inner, items, blocks; /* inner: columns of Q, rows of R */
 } mfi_qr_shape;
 /* False: the reason is in `bid`. */
 bool mfi_qr_shape_choose(mfi_qr_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);

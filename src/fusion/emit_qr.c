@@ -32,11 +32,9 @@ bool mfi_qr_shape_choose(mfi_qr_shape *s, const mfi_problem *p, const mfi_caps *
     MF_REFUSE_UNLESS(s->rows * words <= (words == 4 ? REGISTER_WORDS_C128 : REGISTER_WORDS), SIZE,
                      "a column of %d numbers of %d bytes does not fit a thread's registers", s->rows, 4 * words);
     s->group = columns <= 4 ? 4 : columns <= 8 ? 8 : columns <= 16 ? 16 : columns <= 32 ? 32 : 64;
-    s->columns = s->group;
     s->threads = THREADS;
-    s->q_columns = q;
-    s->r_rows = q;
-    int64_t steps = mfi_min64(s->rows, s->columns), elements = steps * (s->rows + vector) + steps + 3;
+    s->inner = q;
+    int64_t steps = mfi_min64(s->rows, s->group), elements = steps * (s->rows + vector) + steps + 3;
     s->shared = (size_t)(elements / 4 * 4 * 4 * words) * (size_t)(s->threads / s->group);
     while (s->shared + 1024 > c->shared_bytes && s->threads > s->group) {
         s->threads /= 2;
@@ -59,7 +57,7 @@ mf_status mfi_emit_qr(mfi_source *out, const mfi_problem *p, const mfi_qr_shape 
     mfi_text_add(&text,
                  "#include \"device/qr_batch.cuh\"\n\nnamespace\n{\n\n"
                  "typedef mf::qr_batch<%s, %d, %d, %s, %s, %s, %d, %d> batch;\n\n} // namespace\n\n",
-                 mfi_emit_ctype(f->ctype), s->rows, s->columns, mfi_emit_storage(f->in[0].view.dtype),
+                 mfi_emit_ctype(f->ctype), s->rows, s->group, mfi_emit_storage(f->in[0].view.dtype),
                  mfi_emit_storage(q->slot >= 0 ? q->dtype : own), mfi_emit_storage(r->slot >= 0 ? r->dtype : own),
                  p->ndim > 0 ? p->ndim : 1, s->threads);
     if (!text.failed) {
@@ -74,19 +72,10 @@ mf_status mfi_emit_qr(mfi_source *out, const mfi_problem *p, const mfi_qr_shape 
     return out->text ? MF_OK : MFI_NO_MEMORY(text.capacity);
 }
 
-static void add_strides(mfi_words *w, const mfi_problem *p, const mfi_view *v, int rank)
-{
-    int nd = p->ndim > 0 ? p->ndim : 1;
-    for (int d = 0; d < nd; d++)
-        w->word[w->count++] = v->slot < 0 || p->ndim == 0 ? 0 : (uint64_t)v->strides[d];
-    for (int d = 0; d < rank; d++)
-        w->word[w->count++] = v->slot < 0 ? 0 : (uint64_t)v->strides[p->ndim + d];
-}
-
 void mfi_qr_words(mfi_words *w, const mfi_problem *p, const mfi_qr_shape *s)
 {
     const mfi_factor *f = &p->u.factor;
-    const int64_t sizes[] = {s->items, f->m, f->n, s->q_columns, s->r_rows};
+    const int64_t sizes[] = {s->items, f->m, f->n, s->inner};
     w->count = 0;
     for (size_t i = 0; i < MFI_COUNT(sizes); i++)
         w->word[w->count++] = (uint64_t)sizes[i];
@@ -95,8 +84,8 @@ void mfi_qr_words(mfi_words *w, const mfi_problem *p, const mfi_qr_shape *s)
         w->word[w->count++] = 0;
     for (int d = 0; d < (p->ndim > 0 ? p->ndim : 1); d++)
         w->word[w->count++] = p->ndim > 0 ? (uint64_t)p->shape[d] : 1;
-    add_strides(w, p, &f->in[0].view, 2);
-    add_strides(w, p, result(f, 0), 2);
-    add_strides(w, p, result(f, 2), 2);
-    add_strides(w, p, result(f, MFI_INFO), 0);
+    mfi_words_strides(w, p, &f->in[0].view, 2, false);
+    mfi_words_strides(w, p, result(f, 0), 2, false);
+    mfi_words_strides(w, p, result(f, 2), 2, false);
+    mfi_words_strides(w, p, result(f, MFI_INFO), 0, false);
 }

@@ -429,6 +429,15 @@ static uint64_t divisor(int64_t d)
     return (uint64_t)shift << 32 | (magic & 0xffffffff);
 }
 
+void mfi_words_strides(mfi_words *w, const mfi_problem *p, const mfi_view *v, int rank, bool transposed)
+{
+    bool batched = v->slot >= 0 && p->ndim > 0;
+    for (int d = 0; d < (p->ndim > 0 ? p->ndim : 1); d++)
+        add(w, batched ? v->strides[d] : 0);
+    for (int d = 0; d < rank; d++)
+        add(w, v->slot < 0 ? 0 : v->strides[p->ndim + (transposed ? rank - 1 - d : d)]);
+}
+
 void mfi_words_fill(mfi_words *w, const mfi_shape *l, const mfi_problem *p)
 {
     bool extents = mfi_chain_has_extents(&p->chain);

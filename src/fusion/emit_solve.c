@@ -105,15 +105,6 @@ mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_
     return out->text ? MF_OK : MFI_NO_MEMORY(text.capacity);
 }
 
-static void add_strides(mfi_words *w, const mfi_problem *p, const mfi_view *v, bool matrix, bool transpose)
-{
-    int nd = p->ndim > 0 ? p->ndim : 1;
-    for (int d = 0; d < nd; d++)
-        w->word[w->count++] = v->slot < 0 || p->ndim == 0 ? 0 : (uint64_t)v->strides[d];
-    for (int d = 0; matrix && d < 2; d++)
-        w->word[w->count++] = v->slot < 0 ? 0 : (uint64_t)v->strides[p->ndim + (transpose ? 1 - d : d)];
-}
-
 void mfi_solve_words(mfi_words *w, const mfi_problem *p, const mfi_solve_shape *s)
 {
     const mfi_solve *f = &p->u.solve;
@@ -126,8 +117,8 @@ void mfi_solve_words(mfi_words *w, const mfi_problem *p, const mfi_solve_shape *
         w->word[w->count++] = 0;
     for (int d = 0; d < (p->ndim > 0 ? p->ndim : 1); d++)
         w->word[w->count++] = p->ndim > 0 ? (uint64_t)p->shape[d] : 1;
-    add_strides(w, p, &f->a, true, s->transpose);
-    add_strides(w, p, &f->b, true, false);
-    add_strides(w, p, &f->x, true, f->solver == MFI_CHOLESKY && s->transpose);
-    add_strides(w, p, &f->info, false, false);
+    mfi_words_strides(w, p, &f->a, 2, s->transpose);
+    mfi_words_strides(w, p, &f->b, 2, false);
+    mfi_words_strides(w, p, &f->x, 2, f->solver == MFI_CHOLESKY && s->transpose);
+    mfi_words_strides(w, p, &f->info, 0, false);
 }

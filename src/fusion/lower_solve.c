@@ -26,23 +26,30 @@ static mfi_view result_view(lowering *l, int node, int batch, bool vector)
     return view;
 }
 
-static const mfi_instr NOTHING = {.operand = -1, .a = -1, .b = -1, .c = -1, .op = -1};
+void mfi_zero_map(mfi_problem *p, const mfi_view *view)
+{
+    static const mfi_instr nothing = {.operand = -1, .a = -1, .b = -1, .c = -1, .op = -1};
+    p->anchor = MFI_MAP;
+    p->chain = (mfi_chain){.count = 2, .operands = 1};
+    p->chain.instr[0] = p->chain.instr[1] = nothing;
+    p->chain.instr[0].kind = MFI_CONST;
+    p->chain.instr[1].kind = MFI_STORE;
+    p->chain.instr[0].ctype = p->chain.instr[1].ctype = (uint8_t)mfi_compute_type(view->dtype);
+    p->chain.instr[1].a = p->chain.instr[1].operand = 0;
+    p->chain.operand[0].view = *view;
+    for (int d = 0; d < MF_MAX_DIMS; d++)
+        p->chain.operand[0].extent[d] = -1;
+}
 
 /* Matrices without elements: results are empty and info is 0. */
 static void empty_solve(mfi_problem *p)
 {
-    mfi_solve s = p->u.solve;
+    mfi_view info = p->u.solve.info;
     memset(&p->u, 0, sizeof p->u);
     p->anchor = MFI_MAP;
-    p->chain = (mfi_chain){.count = s.info.slot < 0 ? 0 : 2, .operands = 1};
-    p->chain.instr[0] = p->chain.instr[1] = NOTHING;
-    p->chain.instr[0].kind = MFI_CONST;
-    p->chain.instr[1].kind = MFI_STORE;
-    p->chain.instr[1].a = 0;
-    p->chain.instr[1].operand = 0;
-    p->chain.operand[0].view = s.info;
-    for (int d = 0; d < MF_MAX_DIMS; d++)
-        p->chain.operand[0].extent[d] = -1;
+    p->chain = (mfi_chain){0};
+    if (info.slot >= 0)
+        mfi_zero_map(p, &info);
 }
 
 void mfi_lower_solve(lowering *l, int node)

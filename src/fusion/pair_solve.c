@@ -61,22 +61,12 @@ mf_status mfi_pair_solve(mfi_problem **out, int *reader, const mfi_schedule *s, 
 /* The info of a solve with a factor that was just made: its diagonal has no zero. */
 static mfi_problem *zero_info(const mfi_problem *solve)
 {
-    static const mfi_instr nothing = {.operand = -1, .a = -1, .b = -1, .c = -1, .op = -1};
     mfi_problem *map = mfi_calloc(1, sizeof *map);
     if (!map)
         return NULL;
-    map->anchor = MFI_MAP;
     map->ndim = solve->ndim;
     memcpy(map->shape, solve->shape, sizeof map->shape);
-    map->chain = (mfi_chain){.count = 2, .operands = 1};
-    map->chain.instr[0] = map->chain.instr[1] = nothing;
-    map->chain.instr[0].kind = MFI_CONST;
-    map->chain.instr[0].ctype = map->chain.instr[1].ctype = MFI_I32;
-    map->chain.instr[1].kind = MFI_STORE;
-    map->chain.instr[1].a = map->chain.instr[1].operand = 0;
-    map->chain.operand[0].view = solve->u.solve.info;
-    for (int d = 0; d < MF_MAX_DIMS; d++)
-        map->chain.operand[0].extent[d] = -1;
+    mfi_zero_map(map, &solve->u.solve.info);
     return map;
 }
 

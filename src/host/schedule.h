@@ -95,6 +95,8 @@ mf_status mfi_pair(mfi_problem **out, const mfi_schedule *s, int index);
 void mfi_schedule_join(mfi_schedule *s, int index, mfi_problem *pair);
 mf_status mfi_schedule_part(mfi_schedule *s, int index);
 
+/* lower_solve.c: p, whose domain is set, as a map that stores zeros there. */
+void mfi_zero_map(mfi_problem *p, const mfi_view *view);
 /* pair_solve.c: Cholesky step `index` and step *reader, which alone uses the factor, as one, or NULL in *out. Put it in the
  * place of both. */
 mf_status mfi_pair_solve(mfi_problem **out, int *reader, const mfi_schedule *s, int index);

@@ -30,7 +30,7 @@ template <class T> struct batch {
     template <class B> void run()
     {
         typename B::args p = {};
-        p.items = items, p.m = m, p.n = n, p.q_columns = columns, p.r_rows = rows;
+        p.items = items, p.m = m, p.n = n, p.inner = columns;
         p.a = a.data(), p.q = q.data(), p.r = r.data(), p.info = info.data();
         p.shape[0] = items;
         i64 as[3] = {(i64)m * n, transposed ? 1 : n, transposed ? m : 1}, qs[3] = {(i64)m * columns, columns, 1},

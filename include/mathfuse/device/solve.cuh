@@ -78,6 +78,15 @@ template <class T> MF_DEVICE cplx<T> divided(cplx<T> x, T d)
 {
     return cplx<T>{x.re / d, x.im / d};
 }
+// In both parts.
+template <class T> MF_DEVICE T nan_number()
+{
+    if constexpr (is_complex<T>)
+        return T{nan_of<real_t<T>>(), nan_of<real_t<T>>()};
+    else
+        return nan_of<T>();
+}
+
 // Scaled so that no intermediate overflows.
 template <class T> MF_DEVICE cplx<T> divided(cplx<T> x, cplx<T> d)
 {
