@@ -214,8 +214,8 @@ typedef struct mfi_fft_words {
     int before, middle, last; /* where the chains' operands' pointers begin; -1: no such chain */
     mfi_words words;
 } mfi_fft_words;
-/* How neighbours of the axis, or else of the dim before it, lie: side by side? */
-bool mfi_fft_lies_along(const mfi_view *view, int ndim, bool beside);
+/* Bytes of the accesses whose neighbours do not lie side by side, along the axis or, `beside`, across signals. */
+int64_t mfi_fft_strided_bytes(const mfi_problem *p, bool beside);
 mf_status mfi_fft_words_fill(mfi_fft_words *words, const mfi_problem *p, const mfi_fft_shape *shape);
 
 #endif

@@ -133,7 +133,8 @@ static int scaled(int value, int power)
     return power < 0 ? value >> -power : value << power;
 }
 
-bool mfi_fft_lies_along(const mfi_view *view, int ndim, bool beside)
+/* How neighbours of the axis, or else of the dim before it, lie: side by side? */
+static bool lies_along(const mfi_view *view, int ndim, bool beside)
 {
     return ndim > (beside ? 1 : 0) && view->strides[ndim - (beside ? 2 : 1)] == 1;
 }
@@ -146,25 +147,28 @@ static bool stores_into(const mfi_chain *c, int operand)
     return false;
 }
 
-/* Bytes that lie along the axis less those that lie along the dim before it. */
-static int64_t along_axis(const mfi_problem *p, bool last)
+/* What the head of a pair stores stays in registers. */
+static int64_t strided_bytes(const mfi_problem *p, bool beside, bool head)
 {
-    const mfi_fft *f = &p->u.fft;
-    int64_t bytes = p->head ? along_axis(p->head, false) : 0;
+    int64_t bytes = p->head ? strided_bytes(p->head, beside, true) : 0;
     for (int o = 0; o < p->chain.operands; o++) {
         const mfi_view *v = &p->chain.operand[o].view;
-        if (last || !stores_into(&p->chain, o)) /* what passes on to the next transform stays in registers */
-            bytes += (mfi_fft_lies_along(v, p->ndim, false) - mfi_fft_lies_along(v, p->ndim, true)) *
-                     mfi_view_bytes(v, p->ndim, p->shape);
+        if (mfi_operand_access(p, o) != MFI_ACCESS_REPEAT && !lies_along(v, p->ndim, beside) &&
+            !(head && stores_into(&p->chain, o)))
+            bytes += mfi_view_bytes(v, p->ndim, p->shape);
     }
-    if (p->anchor != MFI_MAP && !p->head) {
+    if (p->anchor == MFI_FFT && !lies_along(&p->u.fft.in, p->ndim, beside)) {
         int64_t shape[MF_MAX_DIMS];
         memcpy(shape, p->shape, sizeof shape);
-        shape[p->ndim - 1] = f->in_extent[0];
-        bytes += (mfi_fft_lies_along(&f->in, p->ndim, false) - mfi_fft_lies_along(&f->in, p->ndim, true)) *
-                 mfi_view_bytes(&f->in, p->ndim, shape);
+        shape[p->ndim - 1] = p->u.fft.in_extent[0];
+        bytes += mfi_view_bytes(&p->u.fft.in, p->ndim, shape);
     }
     return bytes;
+}
+
+int64_t mfi_fft_strided_bytes(const mfi_problem *p, bool beside)
+{
+    return strided_bytes(p, beside, false);
 }
 
 /* Whole lines of memory across signals, as far as threads and shared memory go. */
@@ -194,10 +198,11 @@ static void share_out(mfi_fft_shape *s, const mfi_problem *p, int variant)
     s->split = work * size >= 65536;
     size_t word = (size_t)(s->split && lanes > 1 ? size / 2 : size);
     size_t words = (size_t)work + (size_t)work / (128 / word) + 16;
-    s->ffts = (int)mfi_max64(scaled(lanes >= 96 ? 1 : 128 / lanes, ways[variant].ffts), 1);
-    if (p->ndim > 1 && p->shape[p->ndim - 2] > 1 && along_axis(p, true) < 0)
-        s->ffts = beside_ffts(p, lanes, words * word, variant);
-    s->beside = s->ffts > 1 && along_axis(p, true) < 0;
+    bool across =
+        p->ndim > 1 && p->shape[p->ndim - 2] > 1 && mfi_fft_strided_bytes(p, true) < mfi_fft_strided_bytes(p, false);
+    s->ffts = across ? beside_ffts(p, lanes, words * word, variant)
+                     : (int)mfi_max64(scaled(lanes >= 96 ? 1 : 128 / lanes, ways[variant].ffts), 1);
+    s->beside = across && s->ffts > 1;
     s->threads = lanes * s->ffts;
     s->shared = words * word * (size_t)s->ffts;
     s->table = 4 * (int64_t)work + n + 16;

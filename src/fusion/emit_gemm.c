@@ -100,7 +100,8 @@ double mfi_lanes_us(const mfi_shape *l, const mfi_problem *p, const mfi_caps *ca
     double busy = blocks < caps->multiprocessors ? caps->multiprocessors / blocks : 1;
     double wide = mm->acc == MFI_F64 || mm->acc == MFI_C128 ? 2 : 1;
     double math = 2 * blocks * m * n * l->lanes * k * complex_ * wide * busy / (l->share * caps->flops_per_us);
-    return (fetch > math ? fetch : math) > steps ? (fetch > math ? fetch : math) : steps;
+    double most = fetch > math ? fetch : math;
+    return most > steps ? most : steps;
 }
 
 static void lane_shape(mfi_shape *l, const mfi_problem *p, int dim, int i)

@@ -28,33 +28,6 @@ static double passes(const mfi_problem *p, const mfi_fft_shape *s)
     return (mfi_fft_parts_of(p).first ? pair : one) * (chirp ? 2.5 : power ? 1 : 1.2);
 }
 
-static bool head_store(const mfi_problem *p, int operand, bool head)
-{
-    for (int i = 0; head && i < p->chain.count; i++)
-        if (p->chain.instr[i].kind == MFI_STORE && p->chain.instr[i].operand == operand)
-            return true;
-    return false;
-}
-
-/* Bytes of the accesses whose neighbours do not lie side by side, along the axis or, `beside`, across signals. */
-static int64_t strided_bytes(const mfi_problem *p, bool beside, bool head)
-{
-    int64_t bytes = p->head ? strided_bytes(p->head, beside, true) : 0;
-    for (int o = 0; o < p->chain.operands; o++) {
-        const mfi_view *v = &p->chain.operand[o].view;
-        if (mfi_operand_access(p, o) != MFI_ACCESS_REPEAT && !mfi_fft_lies_along(v, p->ndim, beside) &&
-            !head_store(p, o, head))
-            bytes += mfi_view_bytes(v, p->ndim, p->shape);
-    }
-    if (p->anchor == MFI_FFT && !mfi_fft_lies_along(&p->u.fft.in, p->ndim, beside)) {
-        int64_t shape[MF_MAX_DIMS];
-        memcpy(shape, p->shape, sizeof shape);
-        shape[p->ndim - 1] = p->u.fft.in_extent[0];
-        bytes += mfi_view_bytes(&p->u.fft.in, p->ndim, shape);
-    }
-    return bytes;
-}
-
 /* A strided access of 8 bytes moves a sector of 32. */
 enum { SECTOR_COST = 4 };
 
@@ -72,7 +45,7 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
         return false;
     bid->bytes = mfi_problem_bytes(p);
     bid->launches = 1;
-    int64_t moved = bid->bytes + (SECTOR_COST - 1) * strided_bytes(p, s.beside, false);
+    int64_t moved = bid->bytes + (SECTOR_COST - 1) * mfi_fft_strided_bytes(p, s.beside);
     bid->cost_us = (double)moved / (c->bytes_per_us * 0.95) * passes(p, &s) + c->launch_us;
     snprintf(bid->kernel, sizeof bid->kernel, "mf_fft n=%d", s.n);
     return true;
