@@ -96,8 +96,7 @@ def _cells(row: dict[str, Any]) -> Iterator[str]:
     yield _percent(row, "copy_percent")
     yield _percent(row, "matmul_percent")
     yield f"{row['host'][mine]:.1f}" if mine in row.get("host", {}) else "–"
-    error = row.get("error", {}).get(mine)
-    yield "–" if error is None else f"{error:.0e}"
+    yield f"{row['error'][mine]:.0e}"
 
 
 def table(result: dict[str, Any]) -> Iterator[str]:
