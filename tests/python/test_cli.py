@@ -154,7 +154,7 @@ def test_errors_are_messages(capsys):
 
 
 def test_tune_then_cache(capsys, tmp_path):
-    status, out, _ = run(capsys, "tune", "matmul:f32:96x64x32+bias+tanh", "map:f32:5000+exp", "--seconds", "3", "--json",
+    status, out, _ = run(capsys, "tune", "matmul:f32:96x64x32+bias+tanh", "map:f32:5000+exp", "--seconds", "30", "--json",
                          "--device", "cpu")  # fmt: skip
     first = json.loads(out)
     assert status == 0 and [r["source"] for r in first] == ["tuned", "tuned"]
