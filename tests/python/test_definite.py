@@ -140,7 +140,7 @@ def test_results_on_a_gpu(rng, batch, n, nrhs, dtype, upper):
     torch = pytest.importorskip("torch")
     a, b, want = systems(rng, batch, n, nrhs, dtype, "upper" if upper else "lower")
     if a.ndim > 2:
-        a[-1, 0, 0] = -1
+        a.reshape(-1, n, n)[-1, 0, 0] = -1
     device = [torch.from_numpy(x).cuda() for x in (a, b)]
     plan = mf.plan(chain(upper), *device)
     assert any(s.startswith("cholesky and solve") for s in steps(plan))
