@@ -250,12 +250,11 @@ MF_DEVICE void fft_chain(const A &a, u32 block, void *shared)
         });
 }
 
-// Fill the table of F, an entry a thread.
-template <class F> MF_DEVICE void fft_fill_table(cplx<typename F::real> *table)
+// Entry i of the table of F.
+template <class F> MF_DEVICE void fft_fill_table(cplx<typename F::real> *table, i64 i)
 {
-    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < F::table_size)
-        table[i] = F::table_entry(i);
+        table[i] = F::table_entry((int)i);
 }
 
 } // namespace mf

@@ -119,17 +119,43 @@ static mf_status without_libraries(mf_plan **out, const mf_plan *plan, const mfi
                             (int)(library - plan->step) + 1, library->provider->name, library->bid.kernel);
 }
 
+/* A step's launches as device code; bytes that it keeps, in multiples of 256. */
+static int needs(const mfi_step *step, size_t *kept)
+{
+    int launches = step->bid.launches;
+    size_t bytes = 0;
+    if (step->provider->device->needs)
+        step->provider->device->needs(step->state, &launches, &bytes);
+    *kept = (bytes + 255) / 256 * 256;
+    return launches;
+}
+
+static size_t workspace_bytes(const mf_plan *plan)
+{
+    size_t all = plan->workspace, kept;
+    for (int i = 0; i < plan->steps; i++) {
+        needs(&plan->step[i], &kept);
+        all += kept;
+    }
+    return all;
+}
+
 static mf_status stages(mfi_text *headers, mfi_text *out, const mf_plan *plan, int threads, const expressions *e)
 {
-    char workspace[EXPRESSION];
+    char workspace[EXPRESSION], kept[EXPRESSION];
+    const mfi_device_memory memory = {e->slots, workspace, kept};
+    size_t offset = plan->workspace;
     int number = 0;
     snprintf(workspace, sizeof workspace, "(char *)p.workspace + %zu", plan->temporaries);
-    for (int i = 0; i < plan->steps; i++)
-        for (int k = 0; k < plan->step[i].bid.launches; k++) {
+    for (int i = 0; i < plan->steps; i++) {
+        size_t bytes;
+        int launches = needs(&plan->step[i], &bytes);
+        snprintf(kept, sizeof kept, "(char *)p.workspace + %zu", offset);
+        offset += bytes;
+        for (int k = 0; k < launches; k++) {
             mfi_device_code code;
             char header[96];
-            mf_status status =
-                plan->step[i].provider->device(plan->step[i].state, k, threads, e->slots, workspace, &code);
+            mf_status status = plan->step[i].provider->device->code(plan->step[i].state, k, threads, &memory, &code);
             if (status != MF_OK)
                 return mfi_prefix(status, "step %d as a device function: ", i + 1);
             snprintf(header, sizeof header, "device/%s.cuh", code.skeleton);
@@ -140,6 +166,7 @@ static mf_status stages(mfi_text *headers, mfi_text *out, const mf_plan *plan, i
             mfi_text_add(out, "\nnamespace step%d\n{\n%s} // namespace step%d\n", number, code.text, number);
             mf_free(code.text);
         }
+    }
     mfi_text_add(out, "\nconstexpr int steps = %d;\n%s", number,
                  number == 1 ? "using step1::barriers;\nusing step1::block_size;\nusing step1::run_tile;\nusing "
                                "step1::shared_bytes;\nusing step1::tiles;\n"
@@ -165,7 +192,7 @@ static mf_status write_header(mfi_text *out, const mf_plan *plan, const mfi_step
     mfi_text_add(out, "#ifndef MATHFUSE_PLAN_%s\n#define MATHFUSE_PLAN_%s\n\n", name, name);
     mfi_text_add(&body, "\nnamespace %s\n{\n\n", name);
     arguments(&body, plan);
-    mfi_text_add(&body, "constexpr long long workspace_bytes = %zu;\n", plan->workspace);
+    mfi_text_add(&body, "constexpr long long workspace_bytes = %zu;\n", workspace_bytes(plan));
     if (status == MF_OK)
         status = stages(out, &body, plan, threads, &e);
     mfi_text_add(out, "%s\n} // namespace %s\n\n#endif\n", body.data ? body.data : "", name);

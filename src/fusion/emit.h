@@ -82,6 +82,8 @@ void mfi_shape_swap_dims(mfi_problem *p, int x, int y);
 bool mfi_is_row_store(const mfi_problem *p, const mfi_instr *in);
 
 /* emit_chain.c: the chain struct. */
+/* Whether an operand is loaded, or stored; `through`: what the chain stores goes on in the kernel, not to memory. */
+bool mfi_chain_reaches_memory(const mfi_chain *chain, int operand, bool through);
 void mfi_emit_chain(mfi_text *out, const mfi_problem *p, const mfi_shape *layout);
 const char *mfi_emit_storage(mf_dtype dtype); /* "mf::bf16" */
 const char *mfi_emit_ctype(mfi_ctype ctype);  /* "float" */
@@ -96,7 +98,33 @@ void mfi_emit_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *layou
 void mfi_emit_call(mfi_text *out, const mfi_problem *p, const mfi_shape *layout, int launch, const char *block,
                    const char *blocks, const char *shared);
 
-/* emit_device.c: launch k as device code of provider.h. */
+/* emit_device.c: a kernel as device code of provider.h. Its arguments are written into the text: words, but for those that
+ * are addresses of views (of a NULL text), or C++ expressions. */
+typedef struct mfi_device_word {
+    int at;
+    const mfi_view *view;
+    const char *text;
+} mfi_device_word;
+enum { MFI_DEVICE_WORDS = 3 * MFI_MAX_OPERANDS + 4 };
+typedef struct mfi_device_unit {
+    const char *skeleton;  /* as in mfi_device_code */
+    mfi_text types;        /* what the call uses; kernel_args */
+    mfi_text call;         /* of a, tile, tiles, shared; no semicolon */
+    mfi_text shared_bytes; /* a constant expression; empty: none, and no barriers */
+    int threads;
+    int64_t tiles;
+    const mfi_words *words;
+    mfi_device_word word[MFI_DEVICE_WORDS];
+    int replaced;             /* how many of `word` */
+    int doubles, doubles_end; /* words that are doubles */
+} mfi_device_unit;
+/* For a unit that is zeros but for its words; the view of one, or an expression for it, in place of word `at`. */
+void mfi_device_place(mfi_device_unit *unit, int at, const mfi_view *view, const char *text);
+/* For the operands of a chain, whose pointers begin at word `at`. */
+void mfi_device_operands(mfi_device_unit *unit, int at, const mfi_chain *chain, bool through);
+/* Frees the unit's texts. */
+mf_status mfi_emit_device_unit(mfi_device_code *out, mfi_device_unit *unit, const char *const *slots);
+/* Launch k of a map, a reduction or a product. */
 mf_status mfi_emit_device(mfi_device_code *out, const mfi_problem *p, const mfi_shape *layout, int launch,
                           const mfi_words *words, const char *const *slots, const char *workspace);
 
@@ -165,6 +193,7 @@ typedef struct mfi_solve_shape {
 } mfi_solve_shape;
 /* False: the reason is in `bid`. */
 bool mfi_solve_shape_choose(mfi_solve_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
+void mfi_emit_solve_types(mfi_text *out, const mfi_problem *p, const mfi_solve_shape *s); /* batch */
 mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_shape *s);
 /* words->data: addresses of a, b, x and info. */
 void mfi_solve_words(mfi_words *words, const mfi_problem *p, const mfi_solve_shape *s);
@@ -179,6 +208,7 @@ typedef struct mfi_qr_shape {
 } mfi_qr_shape;
 /* False: the reason is in `bid`. */
 bool mfi_qr_shape_choose(mfi_qr_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
+void mfi_emit_qr_types(mfi_text *out, const mfi_problem *p, const mfi_qr_shape *s); /* batch */
 mf_status mfi_emit_qr(mfi_source *out, const mfi_problem *p, const mfi_qr_shape *s);
 /* words->data: addresses of a, q, r and info. */
 void mfi_qr_words(mfi_words *words, const mfi_problem *p, const mfi_qr_shape *s);
@@ -211,11 +241,20 @@ mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shap
 /* Argument words; the places of pointers. */
 typedef struct mfi_fft_words {
     int in, table;
+    int scale;                /* two doubles */
     int before, middle, last; /* where the chains' operands' pointers begin; -1: no such chain */
     mfi_words words;
 } mfi_fft_words;
 /* Bytes of the accesses whose neighbours do not lie side by side, along the axis or, `beside`, across signals. */
 int64_t mfi_fft_strided_bytes(const mfi_problem *p, bool beside);
 mf_status mfi_fft_words_fill(mfi_fft_words *words, const mfi_problem *p, const mfi_fft_shape *shape);
+/* emit_fft_device.c: as device code. Launch 0 fills the table, launch 1 transforms. table: an expression of its address. */
+mf_status mfi_emit_fft_device(mfi_device_code *out, const mfi_problem *p, const mfi_fft_shape *shape,
+                              const mfi_fft_words *words, int launch, const char *const *slots, const char *table);
+/* The pieces of mfi_emit_fft: the transforms `first` and `second`; these, chains and kernel_args; the call, with an expression
+ * for this block. */
+void mfi_emit_fft_transforms(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *shape);
+void mfi_emit_fft_types(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *shape);
+void mfi_emit_fft_call(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *shape, const char *block);
 
 #endif

@@ -442,6 +442,14 @@ static void finish_row_function(emitter *e)
     mfi_text_add(e->out, "    }\n");
 }
 
+bool mfi_chain_reaches_memory(const mfi_chain *c, int operand, bool through)
+{
+    for (int i = 0; i < c->count; i++)
+        if (c->instr[i].operand == operand && (c->instr[i].kind == MFI_LOAD || !through))
+            return true;
+    return false;
+}
+
 void mfi_emit_chain(mfi_text *out, const mfi_problem *p, const mfi_shape *layout)
 {
     emitter e = {.out = out, .p = p, .layout = layout};

@@ -271,7 +271,19 @@ static void transform_type(mfi_text *out, const char *name, const mfi_fft *f)
                      f->kind == MF_FFT ? "forward" : "inverse", name);
 }
 
-static void types(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s)
+void mfi_emit_fft_transforms(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s)
+{
+    mfi_text_add(out, "typedef mf::fft::config<%d, %d, %s%s> config;\n", s->elements, s->ffts,
+                 s->split ? "true" : "false", s->beside ? ", mf::fft::by_length, true" : "");
+    transform_type(out, "first", first_transform(p));
+    transform_type(out, "second", &p->u.fft);
+    mfi_text_add(out,
+                 "static_assert(first::threads == %d && first::shared_bytes <= %zu && first::table_size <= %lld, "
+                 "\"\");\n",
+                 s->threads, s->shared, (long long)s->table);
+}
+
+void mfi_emit_fft_types(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s)
 {
     mfi_fft_parts parts = mfi_fft_parts_of(p);
     if (parts.before)
@@ -279,38 +291,31 @@ static void types(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s)
     if (parts.first)
         chain_space(out, "middle_chain", parts.first, &s->middle);
     chain_space(out, "last_chain", p, &s->last);
-    mfi_text_add(out, "typedef mf::fft::config<%d, %d, %s%s> config;\n", s->elements, s->ffts,
-                 s->split ? "true" : "false", s->beside ? ", mf::fft::by_length, true" : "");
-    transform_type(out, "first", first_transform(p));
-    transform_type(out, "second", &p->u.fft);
-    mfi_text_add(out,
-                 "static_assert(first::threads == %d && first::shared_bytes <= %zu && first::table_size <= %lld, "
-                 "\"\");\n"
-                 "struct kernel_args {\n    mf::fft_head<%d> fft;\n%s%s    last_chain::args last;\n};\n",
-                 s->threads, s->shared, (long long)s->table, p->ndim,
+    mfi_emit_fft_transforms(out, p, s);
+    mfi_text_add(out, "struct kernel_args {\n    mf::fft_head<%d> fft;\n%s%s    last_chain::args last;\n};\n", p->ndim,
                  parts.before ? "    first_chain::args before;\n" : "",
                  parts.first ? "    middle_chain::args middle;\n" : "");
 }
 
-static void call(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s)
+void mfi_emit_fft_call(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s, const char *block)
 {
     mfi_fft_parts parts = mfi_fft_parts_of(p);
     const mfi_fft *first = first_transform(p);
     bool unit = first->in.strides[p->ndim - 1] == 1, full = first->in_extent[0] == first->in_shape[0];
     mfi_text_add(
-        out, "mf::fft_chain<first, second, %s, %s, %s, last_chain::chain<%d>, %d, %s, %s, %lld>(a, blockIdx.x, shared)",
+        out, "mf::fft_chain<first, second, %s, %s, %s, last_chain::chain<%d>, %d, %s, %s, %lld>(a, %s, shared)",
         mfi_emit_storage(first->in.dtype), parts.before ? "first_chain::chain<1>" : "mf::no_chain",
         parts.first ? "middle_chain::chain<1>" : "mf::no_chain", s->last.vector, p->ndim, unit ? "true" : "false",
-        full ? "true" : "false", mfi_fft_is_narrow(p) ? (long long)p->shape[p->ndim - 1] : 0);
+        full ? "true" : "false", mfi_fft_is_narrow(p) ? (long long)p->shape[p->ndim - 1] : 0, block);
 }
 
 mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shape *s)
 {
     mfi_text text = {0}, body = {0};
     mfi_text_add(&text, "#include \"device/fft_chain.cuh\"\n\nnamespace\n{\n\n");
-    types(&text, p, s);
+    mfi_emit_fft_types(&text, p, s);
     mfi_text_add(&text, "\n} // namespace\n\n");
-    call(&body, p, s);
+    mfi_emit_fft_call(&body, p, s, "blockIdx.x");
     *out = (mfi_source){.text = NULL};
     if (!text.failed && !body.failed) {
         /* the name stands for everything else in the text */
@@ -322,7 +327,7 @@ mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shap
             "extern \"C\" __global__ void __launch_bounds__(%d, %d) %s(const __grid_constant__ kernel_args a)\n"
             "{\n    MF_DYNAMIC_SHARED(unsigned char, shared);\n    %s;\n}\n\n"
             "extern \"C\" __global__ void %s_table(mf::cplx<first::real> *table)\n"
-            "{\n    mf::fft_fill_table<first>(table);\n}\n",
+            "{\n    mf::fft_fill_table<first>(table, blockIdx.x * blockDim.x + threadIdx.x);\n}\n",
             s->threads, s->resident, out->name, body.data, out->name);
         out->text = mfi_text_take(&text);
     }
@@ -376,6 +381,7 @@ mf_status mfi_fft_words_fill(mfi_fft_words *out, const mfi_problem *p, const mfi
     for (int d = 0; d < p->ndim; d++)
         add(w, &first->in.strides[d]);
     add(w, &first->in_extent[0]);
+    out->scale = w->count;
     add(w, &first->scale);
     add(w, &p->u.fft.scale);
     if (parts.before)

@@ -47,19 +47,24 @@ bool mfi_qr_shape_choose(mfi_qr_shape *s, const mfi_problem *p, const mfi_caps *
     return true;
 }
 
-mf_status mfi_emit_qr(mfi_source *out, const mfi_problem *p, const mfi_qr_shape *s)
+void mfi_emit_qr_types(mfi_text *out, const mfi_problem *p, const mfi_qr_shape *s)
 {
     const mfi_factor *f = &p->u.factor;
     const mfi_view *q = result(f, 0), *r = result(f, 2);
     mf_dtype own = mfi_ctype_dtype(f->ctype);
-    mfi_text text = {0};
-    *out = (mfi_source){.text = NULL};
-    mfi_text_add(&text,
-                 "#include \"device/qr_batch.cuh\"\n\nnamespace\n{\n\n"
-                 "typedef mf::qr_batch<%s, %d, %d, %s, %s, %s, %d, %d> batch;\n\n} // namespace\n\n",
-                 mfi_emit_ctype(f->ctype), s->rows, s->group, mfi_emit_storage(f->in[0].view.dtype),
+    mfi_text_add(out, "typedef mf::qr_batch<%s, %d, %d, %s, %s, %s, %d, %d> batch;\n", mfi_emit_ctype(f->ctype),
+                 s->rows, s->group, mfi_emit_storage(f->in[0].view.dtype),
                  mfi_emit_storage(q->slot >= 0 ? q->dtype : own), mfi_emit_storage(r->slot >= 0 ? r->dtype : own),
                  p->ndim > 0 ? p->ndim : 1, s->threads);
+}
+
+mf_status mfi_emit_qr(mfi_source *out, const mfi_problem *p, const mfi_qr_shape *s)
+{
+    mfi_text text = {0};
+    *out = (mfi_source){.text = NULL};
+    mfi_text_add(&text, "#include \"device/qr_batch.cuh\"\n\nnamespace\n{\n\n");
+    mfi_emit_qr_types(&text, p, s);
+    mfi_text_add(&text, "\n} // namespace\n\n");
     if (!text.failed) {
         snprintf(out->name, sizeof out->name, "mf_qr_%016llx", (unsigned long long)XXH3_64bits(text.data, text.length));
         mfi_text_add(&text,

@@ -78,20 +78,25 @@ static const char *word(bool value)
     return value ? "true" : "false";
 }
 
-mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_shape *s)
+void mfi_emit_solve_types(mfi_text *out, const mfi_problem *p, const mfi_solve_shape *s)
 {
     static const char *const kinds[] = {"CHOLESKY", "LU", "WITH_FACTOR", "LOWER", "UPPER"};
     const mfi_solve *f = &p->u.solve;
-    mfi_text text = {0};
     mf_dtype own = mfi_ctype_dtype(f->ctype);
+    mfi_text_add(out, "typedef mf::solve_batch<mf::SOLVE_%s, %s, %d, %d, %s, %s, %s, %d, %d, %s, %s> batch;\n",
+                 kinds[s->kind], mfi_emit_ctype(f->ctype), s->n, s->sides, mfi_emit_storage(f->a.dtype),
+                 mfi_emit_storage(f->b.slot >= 0 ? f->b.dtype : own),
+                 mfi_emit_storage(f->x.slot >= 0 ? f->x.dtype : own), p->ndim > 0 ? p->ndim : 1, s->threads,
+                 word(s->conjugate), word(s->unit));
+}
+
+mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_shape *s)
+{
+    mfi_text text = {0};
     *out = (mfi_source){.text = NULL};
-    mfi_text_add(
-        &text,
-        "#include \"device/solve_batch.cuh\"\n\nnamespace\n{\n\n"
-        "typedef mf::solve_batch<mf::SOLVE_%s, %s, %d, %d, %s, %s, %s, %d, %d, %s, %s> batch;\n\n} // namespace\n\n",
-        kinds[s->kind], mfi_emit_ctype(f->ctype), s->n, s->sides, mfi_emit_storage(f->a.dtype),
-        mfi_emit_storage(f->b.slot >= 0 ? f->b.dtype : own), mfi_emit_storage(f->x.slot >= 0 ? f->x.dtype : own),
-        p->ndim > 0 ? p->ndim : 1, s->threads, word(s->conjugate), word(s->unit));
+    mfi_text_add(&text, "#include \"device/solve_batch.cuh\"\n\nnamespace\n{\n\n");
+    mfi_emit_solve_types(&text, p, s);
+    mfi_text_add(&text, "\n} // namespace\n\n");
     if (!text.failed) {
         snprintf(out->name, sizeof out->name, "mf_solve_%016llx",
                  (unsigned long long)XXH3_64bits(text.data, text.length));

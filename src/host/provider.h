@@ -97,6 +97,20 @@ typedef struct mfi_device_code {
     int64_t tiles;
 } mfi_device_code;
 
+/* What device code works on, as C++ expressions of addresses. */
+typedef struct mfi_device_memory {
+    const char *const *slots;
+    const char *workspace;
+    const char *kept; /* memory that is the step's alone */
+} mfi_device_memory;
+
+typedef struct mfi_device_functions {
+    /* Launch `index`. threads: of the block, 0: as the kernel has. */
+    mf_status (*code)(void *state, int index, int threads, const mfi_device_memory *memory, mfi_device_code *out);
+    /* Where it differs from the step: launches, and bytes kept from one run to the next. NULL: it does not. */
+    void (*needs)(void *state, int *launches, size_t *kept);
+} mfi_device_functions;
+
 typedef struct mfi_provider {
     const char *name;
     /* Pure: can this step run there, and what would it cost? false: refused, with the reason in bid. */
@@ -109,10 +123,7 @@ typedef struct mfi_provider {
     void (*destroy)(void *state);
     /* Generated kernels of this step, or NULL. index from 0; MF_E_INVALID past the end. */
     mf_status (*kernel)(void *state, int index, mf_kernel_info *out);
-    /* The same kernel as device code, or NULL. threads: of the block, 0: as the kernel has. `slots` and `workspace`: C++
-     * expressions of their addresses. */
-    mf_status (*device)(void *state, int index, int threads, const char *const *slots, const char *workspace,
-                        mfi_device_code *out);
+    const mfi_device_functions *device; /* the same kernels as device code, or NULL */
     /* Pure: how many ways to run the step there are to measure, at most; NULL: one. prepare fails with MF_E_INVALID past the
      * last of them, and with anything else for one that does not suit the step. */
     int (*variants)(const mfi_problem *p, const mfi_caps *c);

@@ -120,6 +120,95 @@ def test_steps_with_a_result_in_between(rng):
     run_steps(made, ["product", "softmax"], [x, w], (e / e.sum(-1, keepdims=True)).astype(np.float32))
 
 
+STORAGE = {"float32": "float", "float64": "double", "complex64": "mf::c64", "complex128": "mf::c128", "int32": "int"}
+
+
+def step_kernels(header, inputs, outputs, arch=None):
+    """Each step of a plan as a kernel of its own over dynamic shared memory, a block for every second tile."""
+    types = [f"const {STORAGE[d]} *" for d in inputs] + [f"{STORAGE[d]} *" for d in outputs] + ["unsigned char *"]
+    parameters = ", ".join(f"{t}x{i}" for i, t in enumerate(types))
+    values = ", ".join(f"x{i}" for i in range(len(types)))
+    count = len(header.tiles)
+    steps = ["p"] if count == 1 else [f"p::step{i + 1}" for i in range(count)]
+    source = '#include "p.cuh"\n' + "".join(
+        f"""
+        extern "C" __global__ void __launch_bounds__({step}::block_size) k{i}({parameters})
+        {{
+            MF_DYNAMIC_SHARED(unsigned char, shared);
+            for (int tile = blockIdx.x; tile < {step}::tiles; tile += gridDim.x)
+                {step}::run_tile(p::args{{{values}}}, tile, shared);
+        }}"""
+        for i, step in enumerate(steps)
+    )
+    return [mf.Kernel(source, f"k{i}", headers={"p.cuh": header}, arch=arch, check=True) for i in range(count)]
+
+
+def filtered(x, h):
+    return mf.fft.ifft(mf.fft.fft(x) * h)
+
+
+def windowed(x, w):
+    return mf.fft.rfft(x * w)
+
+
+# function, shapes, dtype of the arrays
+LIBRARIES = {
+    "filter": (filtered, [(5, 256), (256,)], "complex64"),
+    "filter of a row for each": (filtered, [(3, 60), (3, 60)], "complex128"),
+    "long filter": (filtered, [(2, 4096), (4096,)], "complex64"),
+    "prime length": (filtered, [(3, 37), (37,)], "complex64"),
+    "windowed": (windowed, [(7, 100), (100,)], "float32"),
+    "inverse real": (lambda x: mf.fft.irfft(x, 30), [(9, 16)], "complex64"),
+    "first bins": (lambda x: mf.fft.rfft(x)[..., :5] * 2, [(4, 64)], "float64"),
+    "along the first axis": (lambda x: mf.fft.fft(x, axis=0), [(32, 6)], "complex64"),
+    "solve": (lambda a, b: mf.linalg.solve(a, b, check=False), [(11, 6, 6), (11, 6, 2)], "float64"),
+    "solve triangular": (
+        lambda a, b: mf.linalg.solve_triangular(mf.exp(a), b, check=False),
+        [(5, 5, 5), (5, 5, 1)],
+        "float32",
+    ),
+    "cholesky": (lambda a: mf.linalg.cholesky(a @ a.mT, check=False), [(6, 7, 12)], "float64"),
+    "qr": (lambda a: mf.linalg.qr(a, check=False), [(9, 7, 4)], "float64"),
+    "log of the spectrum": (lambda x: mf.log(1 + mf.abs(mf.fft.rfft(x))), [(6, 128)], "float32"),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize("library", ["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
+def test_transforms_and_solvers(library, name, rng):
+    xp = pytest.importorskip(library)
+    function, shapes, dtype = LIBRARIES[name]
+    arrays = [rng.standard_normal(s) + (1j * rng.standard_normal(s) if "complex" in dtype else 0) for s in shapes]
+    arrays = [a.astype(dtype) for a in arrays]
+    want = mf.plan(function, *arrays).run(*arrays)
+    want = [np.asarray(y) for y in (want if isinstance(want, tuple) else (want,))]
+    made = mf.plan(function, *[mf.spec(s, dtype) for s in shapes], target="sm_90a")
+    header = made.device_header("p")
+    got = [xp.zeros(y.shape, y.dtype) for y in want]
+    work = xp.zeros(header.workspace_bytes + 256, "uint8")
+    start = work.ctypes.data if library == "numpy" else work.data.ptr
+    kernels = step_kernels(header, [dtype] * len(arrays), [str(y.dtype) for y in want])
+    shared = 100 << 10
+    for kernel, tiles, threads in zip(kernels, header.tiles, header.block_sizes, strict=True):
+        kernel[(tiles + 1) // 2, threads, shared](*map(xp.asarray, arrays), *got, work[-start % 256 :])
+    for a, b in zip(got, want, strict=True):
+        a = a.get() if library == "cupy" else a
+        np.testing.assert_allclose(
+            a, b, rtol=0, atol=(2e-5 if "32" in str(dtype) or dtype == "complex64" else 1e-12) * max(1, abs(b).max())
+        )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["filter", "windowed", "solve", "qr"])
+def test_transforms_and_solvers_compile(name, target):
+    function, shapes, dtype = LIBRARIES[name]
+    made = mf.plan(function, *[mf.spec(s, dtype) for s in shapes], target=target)
+    outputs = {"filter": [dtype], "windowed": ["complex64"], "solve": [dtype, "int32"], "qr": [dtype, dtype, "int32"]}[name]
+    *tables, last = step_kernels(made.device_header("p"), [dtype] * len(shapes), outputs, arch=target)
+    assert last.spills == 0
+    assert len(tables) == (name in ("filter", "windowed"))
+
+
 @pytest.mark.parametrize("threads", [64, 128, 512])
 def test_blocks_of_any_size(threads, rng):
     x = rng.standard_normal((30, 500)).astype(np.float32)
@@ -165,7 +254,7 @@ def test_libraries_are_replaced_or_refused(rng):
     kernel[2, header.block_sizes[0]](x, w, got, np.zeros(header.workspace_bytes + 1, np.uint8))
     np.testing.assert_allclose(got, np.maximum(x.astype(float) @ w, 0), rtol=1e-4, atol=1e-4)
     try:
-        solver = mf.plan(lambda a: mf.linalg.cholesky(a), mf.spec((64, 64), "float64"), target="sm_90a")
+        solver = mf.plan(lambda a: mf.linalg.cholesky(a), mf.spec((300, 300), "float64"), target="sm_90a")
     except mf.errors.UnsupportedError:
         pytest.skip("no cuSOLVER here")
     with pytest.raises(

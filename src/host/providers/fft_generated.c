@@ -53,15 +53,19 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 
 /* ---- prepare ---- */
 
+static size_t table_bytes(const state *s)
+{
+    return (size_t)s->shape.table * (s->problem->u.fft.f64 ? 16 : 8);
+}
+
 static mf_status fill_table(state *s)
 {
     char name[80];
     void *module, *function;
     const int grid[3] = {(int)mfi_ceil_div(s->shape.table, 256), 1, 1}, block[3] = {256, 1, 1};
-    size_t entry = s->problem->u.fft.f64 ? 16 : 8;
     snprintf(name, sizeof name, "%s_table", s->module->name);
     MF_TRY(mfi_context_make_current(s->context));
-    MF_TRY(mfi_cuda_alloc(&s->table, (size_t)s->shape.table * entry));
+    MF_TRY(mfi_cuda_alloc(&s->table, table_bytes(s)));
     MF_TRY(mfi_cuda_module_load(&module, &function, s->module->cubin, name));
     void *parameters[] = {&s->table};
     mf_status status = mfi_cuda_launch(function, grid, block, 0, NULL, parameters);
@@ -133,18 +137,10 @@ static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
 
 /* ---- run ---- */
 
-static bool reaches_memory(const mfi_chain *c, int operand, bool through)
-{
-    for (int i = 0; i < c->count; i++)
-        if (c->instr[i].operand == operand && (c->instr[i].kind == MFI_LOAD || !through))
-            return true;
-    return false;
-}
-
 static void set_operands(uint64_t *words, const mfi_problem *p, const mfi_run *r, bool through)
 {
     for (int o = 0; o < p->chain.operands; o++)
-        words[o] = reaches_memory(&p->chain, o, through) ? mfi_run_address(r, &p->chain.operand[o].view) : 0;
+        words[o] = mfi_chain_reaches_memory(&p->chain, o, through) ? mfi_run_address(r, &p->chain.operand[o].view) : 0;
 }
 
 static mf_status run(void *opaque, const mfi_run *r)
@@ -178,4 +174,22 @@ static int variants(const mfi_problem *p, const mfi_caps *c)
     return MFI_FFT_VARIANTS;
 }
 
-const mfi_provider mfi_provider_fft_generated = {"generated_fft", query, prepare, run, destroy, kernel, NULL, variants};
+static mf_status device_code(void *opaque, int index, int threads, const mfi_device_memory *memory,
+                             mfi_device_code *out)
+{
+    const state *s = opaque;
+    MF_REQUIRE(!threads || threads == s->shape.threads, MF_E_UNSUPPORTED, "its blocks have %d threads, not %d",
+               s->shape.threads, threads);
+    return mfi_emit_fft_device(out, s->problem, &s->shape, &s->words, index, memory->slots, memory->kept);
+}
+
+static void device_needs(void *opaque, int *launches, size_t *kept)
+{
+    *launches = 2;
+    *kept = table_bytes(opaque);
+}
+
+static const mfi_device_functions device = {device_code, device_needs};
+
+const mfi_provider mfi_provider_fft_generated = {"generated_fft", query,  prepare, run,
+                                                 destroy,         kernel, &device, variants};

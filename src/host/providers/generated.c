@@ -207,14 +207,14 @@ static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
     return MF_OK;
 }
 
-static mf_status device(void *opaque, int index, int threads, const char *const *slots, const char *workspace,
-                        mfi_device_code *out)
+static mf_status device_code(void *opaque, int index, int threads, const mfi_device_memory *memory,
+                             mfi_device_code *out)
 {
     const state *s = opaque;
     mfi_shape layout = s->layout;
     if (threads)
         MF_TRY(mfi_shape_set_threads(&layout, threads));
-    return mfi_emit_device(out, &s->problem, &layout, index, &s->words, slots, workspace);
+    return mfi_emit_device(out, &s->problem, &layout, index, &s->words, memory->slots, memory->workspace);
 }
 
 static void destroy(void *opaque)
@@ -222,4 +222,6 @@ static void destroy(void *opaque)
     mf_free(opaque); /* modules belong to the context */
 }
 
-const mfi_provider mfi_provider_generated = {"generated", query, prepare, run, destroy, kernel, device, variants};
+static const mfi_device_functions device = {device_code, NULL};
+
+const mfi_provider mfi_provider_generated = {"generated", query, prepare, run, destroy, kernel, &device, variants};

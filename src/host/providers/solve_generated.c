@@ -6,6 +6,8 @@
 
 typedef struct state {
     const mfi_problem *problem;
+    mfi_solve_shape solve; /* one of these two */
+    mfi_qr_shape qr;
     size_t shared;
     int threads;
     int64_t blocks;
@@ -53,24 +55,22 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 static mf_status source_of(mfi_source *source, state *s, const mfi_caps *c)
 {
     mfi_bid unused = {0};
-    mfi_solve_shape solve;
-    mfi_qr_shape qr;
     if (s->problem->anchor == MFI_FACTOR) {
-        if (!mfi_qr_shape_choose(&qr, s->problem, c, &unused))
+        if (!mfi_qr_shape_choose(&s->qr, s->problem, c, &unused))
             return mfi_fail(MF_E_UNSUPPORTED, "%s", unused.detail);
-        s->shared = qr.shared;
-        s->threads = qr.threads;
-        s->blocks = qr.blocks;
-        mfi_qr_words(&s->words, s->problem, &qr);
-        return mfi_emit_qr(source, s->problem, &qr);
+        s->shared = s->qr.shared;
+        s->threads = s->qr.threads;
+        s->blocks = s->qr.blocks;
+        mfi_qr_words(&s->words, s->problem, &s->qr);
+        return mfi_emit_qr(source, s->problem, &s->qr);
     }
-    if (!mfi_solve_shape_choose(&solve, s->problem, c, &unused))
+    if (!mfi_solve_shape_choose(&s->solve, s->problem, c, &unused))
         return mfi_fail(MF_E_UNSUPPORTED, "%s", unused.detail);
-    s->shared = solve.shared;
-    s->threads = solve.threads;
-    s->blocks = solve.blocks;
-    mfi_solve_words(&s->words, s->problem, &solve);
-    return mfi_emit_solve(source, s->problem, &solve);
+    s->shared = s->solve.shared;
+    s->threads = s->solve.threads;
+    s->blocks = s->solve.blocks;
+    mfi_solve_words(&s->words, s->problem, &s->solve);
+    return mfi_emit_solve(source, s->problem, &s->solve);
 }
 
 static mf_status make(state *s, const mfi_caps *c, mfi_bid *bid)
@@ -103,19 +103,28 @@ static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
     return MF_OK;
 }
 
+enum { ARRAYS = 4 };
+
+static void arrays_of(const mfi_view *views[ARRAYS], const mfi_problem *p)
+{
+    const mfi_solve *f = &p->u.solve;
+    const mfi_factor *qr = &p->u.factor;
+    bool factors = p->anchor == MFI_FACTOR;
+    views[0] = factors ? &qr->in[0].view : &f->a;
+    views[1] = factors ? &qr->out[0].view : &f->b;
+    views[2] = factors ? &qr->out[2].view : &f->x;
+    views[3] = factors ? &qr->out[MFI_INFO].view : &f->info;
+}
+
 static mf_status run(void *opaque, const mfi_run *r)
 {
     const state *s = opaque;
-    const mfi_solve *f = &s->problem->u.solve;
-    const mfi_factor *qr = &s->problem->u.factor;
-    bool factors = s->problem->anchor == MFI_FACTOR;
-    const mfi_view *const of_solve[] = {&f->a, &f->b, &f->x, &f->info};
-    const mfi_view *const of_qr[] = {&qr->in[0].view, &qr->out[0].view, &qr->out[2].view, &qr->out[MFI_INFO].view};
-    const mfi_view *const *views = factors ? of_qr : of_solve;
+    const mfi_view *views[ARRAYS];
     uint64_t words[MFI_MAX_WORDS];
+    arrays_of(views, s->problem);
     memcpy(words, s->words.word, (size_t)s->words.count * sizeof *words);
-    for (size_t i = 0; i < MFI_COUNT(of_solve); i++)
-        words[s->words.data + (int)i] = mfi_run_address(r, views[i]);
+    for (int i = 0; i < ARRAYS; i++)
+        words[s->words.data + i] = mfi_run_address(r, views[i]);
     return mfi_jit_launch(s->module, r->context, (int)s->blocks, s->threads, s->shared, words,
                           (size_t)s->words.count * sizeof *words, r->stream);
 }
@@ -125,4 +134,34 @@ static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
     return mfi_only_kernel(((const state *)opaque)->module, index, out);
 }
 
-const mfi_provider mfi_provider_solve_generated = {"generated_solve", query, prepare, run, mf_free, kernel, NULL, NULL};
+static mf_status device_code(void *opaque, int index, int threads, const mfi_device_memory *memory,
+                             mfi_device_code *out)
+{
+    const state *s = opaque;
+    const mfi_view *views[ARRAYS];
+    bool factors = s->problem->anchor == MFI_FACTOR;
+    mfi_device_unit u = {.skeleton = factors ? "qr_batch" : "solve_batch",
+                         .threads = s->threads,
+                         .tiles = s->blocks,
+                         .words = &s->words};
+    (void)index;
+    MF_REQUIRE(!threads || threads == s->threads, MF_E_UNSUPPORTED, "its blocks have %d threads, not %d", s->threads,
+               threads);
+    arrays_of(views, s->problem);
+    for (int i = 0; i < ARRAYS; i++)
+        mfi_device_place(&u, s->words.data + i, views[i], NULL);
+    if (factors)
+        mfi_emit_qr_types(&u.types, s->problem, &s->qr);
+    else
+        mfi_emit_solve_types(&u.types, s->problem, &s->solve);
+    mfi_text_add(&u.types, "typedef batch::args kernel_args;\n");
+    mfi_text_add(&u.shared_bytes, "code::batch::BYTES");
+    /* What one tile leaves in shared memory is read until its end. */
+    mfi_text_add(&u.call, "batch::run(a, tile, shared);\n    __syncthreads()");
+    return mfi_emit_device_unit(out, &u, memory->slots);
+}
+
+static const mfi_device_functions device = {device_code, NULL};
+
+const mfi_provider mfi_provider_solve_generated = {"generated_solve", query,  prepare, run,
+                                                   mf_free,           kernel, &device, NULL};
