@@ -275,19 +275,25 @@ static double relative_error(const mf_tensor *want, const char *got_base)
 
 mf_status mfi_tune_error(double *out, const mfi_tune_data *d)
 {
+    mfi_tune_turns turns = {.factor = -1};
+    mf_status status = MF_OK;
     *out = 0;
-    for (int i = d->inputs; i < d->bindings; i++) {
+    for (int i = d->inputs; i < d->bindings && status == MF_OK; i++) {
         const mf_tensor *t = &d->tensor[0][i];
         int64_t below, above;
         if (mf_tensor_elements(t) == 0)
             continue;
         reach(t, &below, &above);
         int64_t size = (int64_t)mf_dtype_size(t->dtype);
-        MF_TRY(mf_context_copy(d->context, d->host, (char *)t->data - below * size, bytes_of(t)));
-        double error = relative_error(&d->expected[i], d->host + below * size);
+        char *first = d->host + below * size;
+        status = mf_context_copy(d->context, d->host, (char *)t->data - below * size, bytes_of(t));
+        if (status == MF_OK)
+            status = mfi_tune_turn(&turns, d->graph, i - d->inputs, &d->expected[i], first);
+        double error = status == MF_OK ? relative_error(&d->expected[i], first) : 0;
         *out = error > *out ? error : *out;
     }
-    return MF_OK;
+    mfi_tune_turns_free(&turns);
+    return status;
 }
 
 /* ---- making and freeing ---- */
@@ -387,6 +393,7 @@ mf_status mfi_tune_data_new(mfi_tune_data **out, const mf_plan *plan, void *stre
     d->context = plan->context;
     d->caps = plan->caps;
     d->stream = stream;
+    d->graph = plan->graph;
     d->inputs = plan->inputs;
     d->bindings = plan->bindings;
     size_t cache = plan->caps->cuda ? plan->caps->l2_bytes : cpu_last_cache / 2;

@@ -15,6 +15,7 @@ typedef struct mfi_tune_data {
     void **memory;                   /* [sets * bindings] to release */
     void *scratch[MFI_MAX_SETS];
     size_t scratch_bytes;
+    const mf_graph *graph;
     mf_tensor *expected; /* [bindings]: on the host; of the outputs only */
     void **expected_memory;
     char *host;         /* room for the largest output */
@@ -29,6 +30,15 @@ void mfi_tune_data_free(mfi_tune_data *data);
 /* How far the outputs of set 0 are from what they must be: the largest relative error in the 2-norm; infinity where
  * NaNs differ. */
 mf_status mfi_tune_error(double *out, const mfi_tune_data *data);
+/* tune_phase.c: of one decomposition, the factors of modulus one by which its vectors differ from those expected. */
+typedef struct mfi_tune_turns {
+    int factor; /* its node; -1: none yet */
+    int64_t count;
+    double (*value)[2];
+} mfi_tune_turns;
+/* Where an output has such vectors: turn those of `got`, whose element 0 is given, as `want` has them. */
+mf_status mfi_tune_turn(mfi_tune_turns *turns, const mf_graph *graph, int output, const mf_tensor *want, char *got);
+void mfi_tune_turns_free(mfi_tune_turns *turns);
 double mfi_tune_now_us(void);            /* a clock */
 double mfi_tune_epsilon(mf_dtype dtype); /* half the distance of 1 to the next number; 0 for integers */
 /* Run all of `plan` on set `set`. On a GPU wait for it, `seconds` at most; *hung: it took longer. */

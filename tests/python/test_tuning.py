@@ -262,3 +262,14 @@ def test_verbose(topics, seen, unseen):
         capture_output=True, text=True, check=True, env={**os.environ, "MATHFUSE_VERBOSE": topics, "MATHFUSE_NVTX": "1"},
     )  # fmt: skip
     assert seen in run.stderr and unseen not in run.stderr
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+@pytest.mark.parametrize("name", ["eigh", "svd", "qr"])
+def test_decompositions_whose_vectors_are_not_unique(name, dtype, rng, monkeypatch, tmp_path):
+    monkeypatch.setenv("MATHFUSE_CACHE_DIR", str(tmp_path))
+    a = rng.standard_normal((3, 6, 6)).astype(dtype)
+    plan = mf.plan(lambda a: getattr(mf.linalg, name)(a, check=False), a, providers="lapack,ref")
+    results = {c["result"] for c in plan.tune(seconds=2)["candidates"]}
+    assert "won" in results
+    assert "wrong" not in results
