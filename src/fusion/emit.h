@@ -185,7 +185,8 @@ typedef enum mfi_solve_kind {
 
 typedef struct mfi_solve_shape {
     mfi_solve_kind kind;
-    int n, sides;                    /* that the kernel is made for; at least those of the problem */
+    int n, sides; /* that the kernel is made for; at least those of the problem */
+    int lanes;    /* solve_rows_batch.cuh, for exactly n and sides: of a matrix; 0: solve_batch.cuh */
     bool transpose, conjugate, unit; /* how the matrix is read, and a factor written */
     int group, threads;              /* of a matrix, of a block */
     size_t shared;
@@ -193,6 +194,7 @@ typedef struct mfi_solve_shape {
 } mfi_solve_shape;
 /* False: the reason is in `bid`. */
 bool mfi_solve_shape_choose(mfi_solve_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
+const char *mfi_solve_skeleton(const mfi_solve_shape *s); /* its header, and the template in it */
 void mfi_emit_solve_types(mfi_text *out, const mfi_problem *p, const mfi_solve_shape *s); /* batch */
 mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_shape *s);
 /* words->data: addresses of a, b, x and info. */

@@ -1,4 +1,4 @@
-/* Small dense systems in batches: solve_batch.cuh, instantiated. */
+/* Small dense systems in batches: solve_rows_batch.cuh or solve_batch.cuh, instantiated. */
 #include "emit.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { MOST_ROWS = 64, MOST_SIDES = 16, REGISTER_WORDS = 176, REGISTER_WORDS_C128 = 112 };
+enum { MOST_ROWS = 64, MOST_SIDES = 16, REGISTER_WORDS = 176, REGISTER_WORDS_C128 = 112, ROWS_WORDS = 144 };
 
 static bool is_real(mfi_ctype c)
 {
@@ -36,6 +36,32 @@ static void triangle(mfi_solve_shape *s, const mfi_solve *f)
     s->unit = f->flags & MF_UNIT;
 }
 
+/* Lanes that have a matrix between them, two rows each or one, so that it fits their registers. 0: it does not. */
+static int lanes_of(int64_t n, int64_t sides, int words)
+{
+    for (int lanes = 4; lanes <= 32; lanes *= 2) {
+        int64_t rows = mfi_ceil_div(n, lanes);
+        if (rows <= 2 && rows * (n + sides) * words <= ROWS_WORDS)
+            return lanes;
+    }
+    return 0;
+}
+
+/* The kernel for exactly this size, where a matrix fits a warp. */
+static bool by_rows(mfi_solve_shape *s, const mfi_solve *f, int words, int vector)
+{
+    int64_t sides = f->solver == MFI_CHOLESKY ? 0 : f->nrhs;
+    s->lanes = lanes_of(f->n, sides, words);
+    if (!s->lanes)
+        return false;
+    s->n = (int)f->n;
+    s->sides = (int)sides;
+    s->group = s->lanes;
+    s->shared = (size_t)f->n * (size_t)((mfi_ceil_div(f->n + sides, vector) | 1) * vector) * (size_t)(4 * words) *
+                (size_t)(s->threads / s->lanes);
+    return true;
+}
+
 bool mfi_solve_shape_choose(mfi_solve_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     const mfi_solve *f = &p->u.solve;
@@ -61,7 +87,8 @@ bool mfi_solve_shape_choose(mfi_solve_shape *s, const mfi_problem *p, const mfi_
     s->group = s->n <= 4 ? 4 : s->n <= 8 ? 8 : s->n <= 16 ? 16 : s->n <= 32 ? 32 : 64;
     s->threads = 128;
     int columns = rounded(s->n, vector), per = columns * (columns + vector) + s->n * (s->sides ? s->sides : 1) + 8;
-    s->shared = (size_t)rounded(per, 4) * (size_t)(4 * words) * (size_t)(s->threads / s->group);
+    if (!by_rows(s, f, words, vector))
+        s->shared = (size_t)rounded(per, 4) * (size_t)(4 * words) * (size_t)(s->threads / s->group);
     while (s->shared + 1024 > c->shared_bytes && s->threads > s->group) {
         s->threads /= 2;
         s->shared /= 2;
@@ -78,23 +105,31 @@ static const char *word(bool value)
     return value ? "true" : "false";
 }
 
+const char *mfi_solve_skeleton(const mfi_solve_shape *s)
+{
+    return s->lanes ? "solve_rows_batch" : "solve_batch";
+}
+
 void mfi_emit_solve_types(mfi_text *out, const mfi_problem *p, const mfi_solve_shape *s)
 {
     static const char *const kinds[] = {"CHOLESKY", "LU", "WITH_FACTOR", "LOWER", "UPPER"};
     const mfi_solve *f = &p->u.solve;
     mf_dtype own = mfi_ctype_dtype(f->ctype);
-    mfi_text_add(out, "typedef mf::solve_batch<mf::SOLVE_%s, %s, %d, %d, %s, %s, %s, %d, %d, %s, %s> batch;\n",
-                 kinds[s->kind], mfi_emit_ctype(f->ctype), s->n, s->sides, mfi_emit_storage(f->a.dtype),
-                 mfi_emit_storage(f->b.slot >= 0 ? f->b.dtype : own),
+    char lanes[16] = "";
+    if (s->lanes)
+        snprintf(lanes, sizeof lanes, ", %d", s->lanes);
+    mfi_text_add(out, "typedef mf::%s<mf::SOLVE_%s, %s, %d, %d, %s, %s, %s, %d, %d, %s, %s%s> batch;\n",
+                 mfi_solve_skeleton(s), kinds[s->kind], mfi_emit_ctype(f->ctype), s->n, s->sides,
+                 mfi_emit_storage(f->a.dtype), mfi_emit_storage(f->b.slot >= 0 ? f->b.dtype : own),
                  mfi_emit_storage(f->x.slot >= 0 ? f->x.dtype : own), p->ndim > 0 ? p->ndim : 1, s->threads,
-                 word(s->conjugate), word(s->unit));
+                 word(s->conjugate), word(s->unit), lanes);
 }
 
 mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_shape *s)
 {
     mfi_text text = {0};
     *out = (mfi_source){.text = NULL};
-    mfi_text_add(&text, "#include \"device/solve_batch.cuh\"\n\nnamespace\n{\n\n");
+    mfi_text_add(&text, "#include \"device/%s.cuh\"\n\nnamespace\n{\n\n", mfi_solve_skeleton(s));
     mfi_emit_solve_types(&text, p, s);
     mfi_text_add(&text, "\n} // namespace\n\n");
     if (!text.failed) {

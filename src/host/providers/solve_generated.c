@@ -140,7 +140,7 @@ static mf_status device_code(void *opaque, int index, int threads, const mfi_dev
     const state *s = opaque;
     const mfi_view *views[ARRAYS];
     bool factors = s->problem->anchor == MFI_FACTOR;
-    mfi_device_unit u = {.skeleton = factors ? "qr_batch" : "solve_batch",
+    mfi_device_unit u = {.skeleton = factors ? "qr_batch" : mfi_solve_skeleton(&s->solve),
                          .threads = s->threads,
                          .tiles = s->blocks,
                          .words = &s->words};
