@@ -19,14 +19,15 @@ typedef struct mfi_shape {
     mfi_skeleton skeleton;
     int vector;           /* points of the last dim that a thread takes at once */
     int threads, items;   /* per block; vectors in flight per thread */
-    int lanes;            /* REDUCE: threads of a row */
+    int lanes;            /* REDUCE: threads of a row; GEMM_LANES: products of a block */
     bool cached, columns; /* REDUCE: see reduce_rows.cuh */
     bool tail;            /* MAP: points are no multiple of vector */
     bool wide;            /* 64-bit indices */
     bool through;         /* the chain's only store goes on in the kernel, not to memory */
     bool widened;         /* the kernel loads the operands, and hands them over in their compute types */
     int tile_dim;         /* TILES: the dim along which the other operands are contiguous; GEMM_LANES: the batch */
-    int tile_m, tile_n, tile_k; /* GEMM, GEMM_TILES: a block's share of the result, and its steps along k */
+    int tile_m, tile_n, tile_k; /* GEMM, GEMM_TILES, GEMM_LANES: a block's share of the result; not LANES: its steps along k */
+    int own_m, own_n, parts;    /* GEMM_LANES: a thread's share of it; threads that share k */
     int a_vector, b_vector;     /* GEMM_TILES: elements of the factors that are copied at once */
     bool a_rows, b_rows;        /* GEMM_TILES: a lies along k, b along n */
     double share;               /* GEMM, GEMM_TILES, GEMM_LANES: of the peak rate that is estimated */

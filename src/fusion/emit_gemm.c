@@ -16,17 +16,16 @@ static const struct {
              {MF_BF16, 64, 64, 32, 0.15}, {MF_F32, 128, 128, 16, 0.35}, {MF_F32, 64, 64, 8, 0.3},
              {MF_F64, 64, 64, 16, 0.35},  {MF_C64, 64, 64, 16, 0.35},   {MF_C128, 64, 32, 8, 0.35}};
 
-/* gemm_lanes.cuh: results of a thread, most first. */
+/* gemm_lanes.cuh: for accumulators of that many bytes, products of a block, its results of each and those of a thread, threads
+ * that share k. share: of the peak that it is taken to reach. */
 static const struct {
-    int m, n;
+    int size, lanes, m, n, own_m, own_n, parts;
     double share;
-} lane_tiles[] = {{8, 8, 0.6}, {8, 4, 0.6}, {4, 4, 0.5}, {4, 2, 0.4}, {2, 2, 0.3}};
-
-/* gemm_lanes_tile::STEP */
-static int lanes_step(int m, int n)
-{
-    return m + n > 12 ? 2 : m + n > 8 ? 4 : 8;
-}
+} lane_tiles[] = {{4, 8, 32, 32, 8, 8, 1, 0.6},  {4, 8, 32, 32, 8, 8, 2, 0.6},  {4, 8, 32, 32, 4, 4, 1, 0.4},
+                  {4, 8, 16, 16, 4, 4, 2, 0.35}, {4, 8, 8, 32, 4, 4, 2, 0.3},   {8, 8, 32, 32, 8, 4, 1, 0.7},
+                  {8, 8, 32, 16, 4, 4, 1, 0.6},  {8, 8, 16, 16, 4, 4, 1, 0.6},  {8, 8, 16, 16, 4, 4, 2, 0.6},
+                  {8, 8, 4, 16, 2, 2, 2, 0.3},   {16, 8, 16, 16, 4, 2, 1, 0.6}, {16, 8, 8, 8, 2, 2, 2, 0.4},
+                  {16, 8, 4, 8, 2, 2, 2, 0.4}};
 
 /* Elements that one copy may take: the view is contiguous along `along`, of `extent` elements. */
 static int factor_vector(const mfi_view *view, const mfi_problem *p, int along, int64_t extent)
@@ -87,33 +86,40 @@ static int lane_dim(const mfi_problem *p)
     return found;
 }
 
+/* Every multiprocessor does whole blocks; blocks read their rows and columns from the second-level cache. */
 double mfi_lanes_us(const mfi_shape *l, const mfi_problem *p, const mfi_caps *caps)
 {
-    /* Blocks fetch their rows and columns from the second-level cache, a few steps of k at a time; on one H200. */
-    const double cache_bytes_a_us = 4e6, latency_us = 0.7, resident = l->tile_m + l->tile_n > 12 ? 2 : 4;
+    const double cache_bytes_a_us = 4e6, start_us = 1.5, busy_threads = 256; /* on one H200 */
     const mfi_matmul *mm = &p->u.matmul;
-    double m = 64.0 / l->lanes * l->tile_m, n = 2.0 * l->tile_n, k = (double)mm->k;
-    double blocks = (double)mfi_shape_grid(l, p, 0), waves = blocks / (resident * caps->multiprocessors);
-    double size = (double)mf_dtype_size(mm->a.dtype), complex_ = mm->acc >= MFI_C64 ? 4 : 1;
-    double fetch = blocks * k * (m + n) * l->lanes * size / cache_bytes_a_us;
-    double steps = k / lanes_step(l->tile_m, l->tile_n) * latency_us * (waves < 1 ? 1 : waves);
-    double busy = blocks < caps->multiprocessors ? caps->multiprocessors / blocks : 1;
-    double wide = mm->acc == MFI_F64 || mm->acc == MFI_C128 ? 2 : 1;
-    double math = 2 * blocks * m * n * l->lanes * k * complex_ * wide * busy / (l->share * caps->flops_per_us);
+    double blocks = (double)mfi_shape_grid(l, p, 0), k = (double)mm->k, size = (double)mf_dtype_size(mm->a.dtype);
+    double each = (double)mfi_ceil_div((int64_t)blocks, mfi_max64(caps->multiprocessors, 1));
+    double flops = 2.0 * l->lanes * l->tile_m * l->tile_n * k * (mm->acc >= MFI_C64 ? 4 : 1) *
+                   (mm->acc == MFI_F64 || mm->acc == MFI_C128 ? 2 : 1);
+    double few = each * l->threads < busy_threads ? busy_threads / (each * l->threads) : 1;
+    double math = each * flops * (1 + 0.3 * (few - 1)) / (l->share * caps->flops_per_us / caps->multiprocessors);
+    double fetch = blocks * k * (l->tile_m + l->tile_n) * l->lanes * size / cache_bytes_a_us;
+    double memory = (double)mfi_problem_bytes(p) / (0.9 * caps->bytes_per_us);
     double most = fetch > math ? fetch : math;
-    return most > steps ? most : steps;
+    return (most > memory ? most : memory) + start_us;
 }
 
-static void lane_shape(mfi_shape *l, const mfi_problem *p, int dim, int i)
+/* False: tile i is for other accumulators. */
+static bool lane_shape(mfi_shape *l, const mfi_problem *p, int dim, int i)
 {
+    if ((int)mfi_ctype_size(p->u.matmul.acc) != lane_tiles[i].size)
+        return false;
     l->skeleton = MFI_SK_GEMM_LANES;
     l->tile_dim = dim;
-    l->threads = 128;
-    l->lanes = p->shape[dim] > 16 ? 32 : p->shape[dim] > 8 ? 16 : 8;
+    l->lanes = lane_tiles[i].lanes;
     l->tile_m = lane_tiles[i].m;
     l->tile_n = lane_tiles[i].n;
+    l->own_m = lane_tiles[i].own_m;
+    l->own_n = lane_tiles[i].own_n;
+    l->parts = lane_tiles[i].parts;
+    l->threads = l->lanes * (l->tile_m / l->own_m) * (l->tile_n / l->own_n) * l->parts;
     l->tile_k = 1;
     l->share = lane_tiles[i].share;
+    return true;
 }
 
 /* The tile of that rank by estimate. */
@@ -124,9 +130,8 @@ static bool use_lanes(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps, 
         int best = -1;
         double least = 0;
         for (int i = 0; i < (int)MFI_COUNT(lane_tiles); i++) {
-            if (taken[i])
+            if (taken[i] || !lane_shape(l, p, dim, i))
                 continue;
-            lane_shape(l, p, dim, i);
             double us = mfi_lanes_us(l, p, caps);
             if (best < 0 || us < least) {
                 best = i;
@@ -136,7 +141,7 @@ static bool use_lanes(mfi_shape *l, const mfi_problem *p, const mfi_caps *caps, 
         if (best < 0)
             return false;
         taken[best] = true;
-        lane_shape(l, p, dim, best);
+        (void)lane_shape(l, p, dim, best);
     }
     return true;
 }
@@ -169,6 +174,12 @@ bool mfi_shape_choose_gemm(mfi_shape *l, const mfi_problem *p, const mfi_caps *c
     return true;
 }
 
+static void lanes_config(mfi_text *out, const mfi_problem *p, const mfi_shape *l, const char *member)
+{
+    mfi_text_add(out, "mf::gemm_lanes_config<%s, %d, %d, %d, %d, %d, %d>%s", mfi_emit_ctype(p->u.matmul.acc), l->lanes,
+                 l->tile_m, l->tile_n, l->own_m, l->own_n, l->parts, member);
+}
+
 void mfi_emit_gemm_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *l)
 {
     if (l->skeleton == MFI_SK_GEMM)
@@ -177,6 +188,8 @@ void mfi_emit_gemm_shared(mfi_text *out, const mfi_problem *p, const mfi_shape *
         mfi_text_add(out, "mf::gemm_tiles_config<%s, %d, %d, %d, %d, %s, %s>::BYTES",
                      mfi_emit_storage(p->u.matmul.a.dtype), l->tile_m, l->tile_n, l->tile_k, l->threads,
                      word(l->a_rows), word(l->b_rows));
+    else if (l->skeleton == MFI_SK_GEMM_LANES)
+        lanes_config(out, p, l, "::BYTES");
 }
 
 void mfi_emit_gemm_call(mfi_text *out, const mfi_problem *p, const mfi_shape *l, const char *block, const char *shared)
@@ -187,12 +200,13 @@ void mfi_emit_gemm_call(mfi_text *out, const mfi_problem *p, const mfi_shape *l,
                      mfi_emit_storage(mm->a.dtype), mfi_emit_storage(mm->b.dtype), mfi_emit_ctype(mm->acc), p->ndim,
                      word(mm->a.strides[p->ndim - 1] == 1), word(mm->b.strides[p->ndim - 2] == 1),
                      mfi_view_vector_alignment(&mm->a, p, 1), mfi_view_vector_alignment(&mm->b, p, 1), block, shared);
-    else if (l->skeleton == MFI_SK_GEMM_LANES)
-        mfi_text_add(out, "mf::gemm_lanes<chain, %s, %s, %s, %d, %d, %d, %d, %d, %d, %d>(a, %s)",
-                     mfi_emit_storage(mm->a.dtype), mfi_emit_storage(mm->b.dtype), mfi_emit_ctype(mm->acc), p->ndim,
-                     l->tile_dim, l->lanes, l->tile_m, l->tile_n, mfi_view_vector_alignment(&mm->a, p, 1),
-                     mfi_view_vector_alignment(&mm->b, p, 1), block);
-    else
+    else if (l->skeleton == MFI_SK_GEMM_LANES) {
+        mfi_text_add(out, "mf::gemm_lanes<chain, ");
+        lanes_config(out, p, l, "");
+        mfi_text_add(out, ", %s, %s, %d, %d, %d, %d>(a, %s, %s)", mfi_emit_storage(mm->a.dtype),
+                     mfi_emit_storage(mm->b.dtype), p->ndim, l->tile_dim, mfi_view_vector_alignment(&mm->a, p, 1),
+                     mfi_view_vector_alignment(&mm->b, p, 1), block, shared);
+    } else
         mfi_text_add(out, "mf::gemm_tiles<chain, %s, %d, %d, %d, %d, %d, %s, %s, %d, %d, %d>(a, %s, %s)",
                      mfi_emit_storage(mm->a.dtype), p->ndim, l->tile_m, l->tile_n, l->tile_k, l->threads,
                      word(l->a_rows), word(l->b_rows), l->a_vector, l->b_vector, l->vector, block, shared);

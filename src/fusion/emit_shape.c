@@ -384,7 +384,7 @@ int64_t mfi_shape_grid(const mfi_shape *l, const mfi_problem *p, int launch)
     if (l->skeleton == MFI_SK_GEMM_LANES) {
         int64_t rows = p->shape[p->ndim - 2], lanes = p->shape[l->tile_dim];
         return points / mfi_max64(rows * last * lanes, 1) * mfi_ceil_div(lanes, l->lanes) *
-               mfi_ceil_div(rows, 64 / l->lanes * l->tile_m) * mfi_ceil_div(last, 2 * l->tile_n);
+               mfi_ceil_div(rows, l->tile_m) * mfi_ceil_div(last, l->tile_n);
     }
     if (p->anchor == MFI_MATMUL) {
         int64_t rows = p->shape[p->ndim - 2];

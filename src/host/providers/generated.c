@@ -80,7 +80,7 @@ static bool bid_matmul(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     bid->bytes = mfi_problem_bytes(p);
     bid->launches = 1;
     if (l.skeleton == MFI_SK_GEMM_LANES) {
-        bid->cost_us = mfi_lanes_us(&l, &copy, c) + (double)bid->bytes / c->bytes_per_us + c->launch_us;
+        bid->cost_us = mfi_lanes_us(&l, &copy, c) + c->launch_us;
         snprintf(bid->kernel, sizeof bid->kernel, "mf_matmul %s %d products side by side", mfi_ctype_name(mm->acc),
                  l.lanes);
         return true;
@@ -129,7 +129,8 @@ static mf_status use_variant(state *s, const mfi_caps *c, mfi_bid *bid)
     if (!matmul && bid->variant)
         MF_TRY(mfi_shape_set_threads(l, block_threads[bid->variant]));
     if (l->skeleton == MFI_SK_GEMM_LANES)
-        snprintf(bid->identity, sizeof bid->identity, "%d products %d x %d", l->lanes, l->tile_m, l->tile_n);
+        snprintf(bid->identity, sizeof bid->identity, "%d products %d x %d, %d x %d in %d threads", l->lanes, l->tile_m,
+                 l->tile_n, l->own_m, l->own_n, l->parts);
     else if (matmul)
         snprintf(bid->identity, sizeof bid->identity, "tiles %d x %d x %d", l->tile_m, l->tile_n, l->tile_k);
     else
