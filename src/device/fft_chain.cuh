@@ -186,17 +186,17 @@ template <class C, class A, class P> MF_DEVICE auto fft_value(const A &a, P &p, 
     return C::value(a, p, in);
 }
 
-// From memory as stored, or as the chain Before computes it; zeros where a signal has ended. UNIT: neighbours lie side by
-// side. FULL: no signal ends early.
-template <class F, class S, class Before, int ND, bool UNIT, bool FULL, class A, class P, class T, int E>
-MF_DEVICE void fft_read(const A &a, P p, cplx<T> (&x)[E])
+// use(get), where get(k) is element k of a signal: from memory as stored, or as the chain Before computes it; zero where the
+// signal has ended. UNIT: neighbours lie side by side. FULL: no signal ends early.
+template <class S, class Before, int ND, bool UNIT, bool FULL, class T, class A, class P, class U>
+MF_DEVICE void fft_with(const A &a, P p, U &&use)
 {
     i64 offset = 0, stride = UNIT ? 1 : a.fft.in_stride[ND - 1], extent = a.fft.in_extent;
     MF_UNROLL
     for (int d = 0; d < ND - 1; d++)
         offset += (i64)p.c[d] * a.fft.in_stride[d];
     const S *signal = (const S *)a.fft.in + offset;
-    F::read(x, [&](int k) {
+    use([&](int k) {
         if constexpr (is_chain<Before>)
             return FULL || k < extent ? fft_value<Before>(a.before, p, k)
                                       : decltype(fft_value<Before>(a.before, p, k)){};
@@ -228,7 +228,7 @@ MF_DEVICE void fft_chain(const A &a, u32 block, void *shared)
     cplx<T> x[F::elements] = {};
     typename Last::point p;
     if (fft_place<F, ND>(a, block, p))
-        fft_read<F, S, Before, ND, UNIT, FULL>(a, p, x);
+        fft_with<S, Before, ND, UNIT, FULL, T>(a, p, [&](auto &&get) { F::read(x, get); });
     F::run(x, shared, table);
     if constexpr (is_chain<Middle>) {
         if (fft_place<F, ND>(a, block, p))
