@@ -84,15 +84,17 @@ mf_status mfi_emit(mfi_source *out, const mfi_problem *p, const mfi_shape *l, in
     mfi_emit_types(&text, p, l);
     mfi_text_add(&text, "\n} // namespace\n\n");
     kernel_body(&body, p, l, launch);
+    /* else the compiler spills for more blocks than these need */
+    const char *resident = l->skeleton != MFI_SK_GEMM_LANES ? "" : l->threads <= 256 ? ", 2" : ", 1";
     *out = (mfi_source){.text = NULL};
     if (!text.failed && !body.failed) {
         /* the name stands for everything else in the text */
         uint64_t hash = XXH3_64bits_withSeed(body.data, body.length, XXH3_64bits(text.data, text.length));
         snprintf(out->name, sizeof out->name, "mf_%s_%016llx", kinds[l->skeleton].prefix, (unsigned long long)hash);
         mfi_text_add(&all,
-                     "%sextern \"C\" __global__ void __launch_bounds__(%d) %s(const __grid_constant__ kernel_args a)\n"
-                     "{\n%s}\n",
-                     text.data, l->threads, out->name, body.data);
+                     "%sextern \"C\" __global__ void __launch_bounds__(%d%s) %s(const __grid_constant__ kernel_args "
+                     "a)\n{\n%s}\n",
+                     text.data, l->threads, resident, out->name, body.data);
         out->text = mfi_text_take(&all);
     }
     mfi_text_free(&text);
