@@ -20,7 +20,9 @@ constexpr int fft_held = 2;
 
 // F: a transform of half the points. The table: that of F, then the roots of the whole for each lane.
 template <class F> struct fft_half {
+    typedef F part;
     typedef typename F::real real;
+    static constexpr int threads = F::threads;
     static constexpr int half = F::elements / 2, points = F::size, lanes = F::lanes, direction = F::direction;
     static constexpr int roots = (F::table_size + 1) / 2 * 2, table_size = roots + lanes;
     static constexpr int received = (F::shared_bytes + 15) / 16 * 16; // where what the other block sends arrives
@@ -159,13 +161,14 @@ template <class F> struct fft_pair {
     }
 };
 
-// As fft_chain, of F or of F and G of half the points; blocks 2 s and 2 s + 1 have signal s. `shared`: fft_half::shared_bytes.
-template <class F, class G, class S, class Before, class Middle, class Last, int ND, bool UNIT, bool FULL, i64 KEEP,
+// As fft_chain, of fft_half<F> or of it and fft_half<G>; blocks 2 s and 2 s + 1 have signal s. `shared`: fft_half::shared_bytes.
+template <class H, class H2, class S, class Before, class Middle, class Last, int ND, bool UNIT, bool FULL, i64 KEEP,
           class A>
 MF_DEVICE void fft_pair_chain(const A &a, u32 block, void *shared)
 {
+    typedef typename H::part F;
+    typedef typename H2::part G;
     typedef typename F::real T;
-    typedef fft_half<F> H;
     constexpr int E = F::elements;
     const cplx<T> *table = (const cplx<T> *)a.fft.table;
     const int rank = (int)(block % 2);

@@ -26,11 +26,12 @@ typedef struct mfi_shape {
     bool through;         /* the chain's only store goes on in the kernel, not to memory */
     bool widened;         /* the kernel loads the operands, and hands them over in their compute types */
     int tile_dim;         /* TILES: the dim along which the other operands are contiguous; GEMM_LANES: the batch */
-    int tile_m, tile_n, tile_k; /* GEMM, GEMM_TILES, GEMM_LANES: a block's share of the result; not LANES: its steps along k */
-    int own_m, own_n, parts;    /* GEMM_LANES: a thread's share of it; threads that share k */
-    int a_vector, b_vector;     /* GEMM_TILES: elements of the factors that are copied at once */
-    bool a_rows, b_rows;        /* GEMM_TILES: a lies along k, b along n */
-    double share;               /* GEMM, GEMM_TILES, GEMM_LANES: of the peak rate that is estimated */
+    int tile_m, tile_n,
+        tile_k; /* GEMM, GEMM_TILES, GEMM_LANES: a block's share of the result; not LANES: its steps along k */
+    int own_m, own_n, parts; /* GEMM_LANES: a thread's share of it; threads that share k */
+    int a_vector, b_vector;  /* GEMM_TILES: elements of the factors that are copied at once */
+    bool a_rows, b_rows;     /* GEMM_TILES: a lies along k, b along n */
+    double share;            /* GEMM, GEMM_TILES, GEMM_LANES: of the peak rate that is estimated */
     /* run-time side */
     int64_t columns_count, splits, chunk; /* vectors of a row, blocks that share it, vectors of each */
     int launches;                         /* splits > 1: one a phase, and one to finish */
@@ -230,6 +231,7 @@ typedef struct mfi_fft_shape {
     int n, elements, ffts, threads,
         resident;       /* elements of a thread, signals and threads of a block, blocks of a multiprocessor */
     bool split, beside; /* see fft_block.cuh */
+    bool pair;          /* two blocks of a cluster share a signal: fft_pair.cuh */
     size_t shared;      /* bytes at least as many as it needs */
     int64_t table;      /* entries, at least as many */
     int64_t blocks;

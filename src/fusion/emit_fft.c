@@ -49,7 +49,7 @@ static int elements_cost(int n, int e)
         exact = false;
         rest /= d;
     }
-    int ends = (e % radix[0] != 0) + (e % radix[count - 1] != 0);
+    int ends = (e % radix[0] != 0) + (e % radix[count > 0 ? count - 1 : 0] != 0);
     return 12 * (count + ends) + (exact ? 0 : 4) + abs(e - 12);
 }
 
@@ -186,7 +186,7 @@ static int beside_ffts(const mfi_problem *p, int lanes, size_t signal_bytes, int
 
 static void share_out(mfi_fft_shape *s, const mfi_problem *p, int variant)
 {
-    int n = complex_length(p), work = n, size = p->u.fft.f64 ? 16 : 8;
+    int n = complex_length(p), size = p->u.fft.f64 ? 16 : 8, work = s->pair ? n / 2 : n;
     s->n = n;
     if (!is_smooth(n))
         for (work = 1; work < 2 * n - 1;)
@@ -200,11 +200,14 @@ static void share_out(mfi_fft_shape *s, const mfi_problem *p, int variant)
     size_t words = (size_t)work + (size_t)work / (128 / word) + 16;
     bool across =
         p->ndim > 1 && p->shape[p->ndim - 2] > 1 && mfi_fft_strided_bytes(p, true) < mfi_fft_strided_bytes(p, false);
-    s->ffts = across ? beside_ffts(p, lanes, words * word, variant)
-                     : (int)mfi_max64(scaled(lanes >= 96 ? 1 : 128 / lanes, ways[variant].ffts), 1);
+    s->ffts = s->pair  ? 1
+              : across ? beside_ffts(p, lanes, words * word, variant)
+                       : (int)mfi_max64(scaled(lanes >= 96 ? 1 : 128 / lanes, ways[variant].ffts), 1);
     s->beside = across && s->ffts > 1;
     s->threads = lanes * s->ffts;
     s->shared = words * word * (size_t)s->ffts;
+    if (s->pair)
+        s->shared += (size_t)work / 2 * (size_t)size + 16;
     s->table = 4 * (int64_t)work + n + 16;
     /* Registers: the elements, and what butterflies, roots and addresses take without spilling. */
     int held = s->elements * size / 4, threads = (s->threads + 31) / 32 * 32;
@@ -222,7 +225,8 @@ bool mfi_fft_shape_choose(mfi_fft_shape *s, const mfi_problem *p, const mfi_caps
     MF_REFUSE_UNLESS(f->n[0] >= 2 && f->n[0] <= 2 * most, SIZE, "n=%lld, a block transforms 2 to %d points",
                      (long long)f->n[0], most);
     int n = complex_length(p);
-    MF_REFUSE_UNLESS(n >= 2 && n <= (is_smooth(n) ? most : most / 2), SIZE,
+    s->pair = n == 2 * most && c->sm >= 90 && !is_real(p);
+    MF_REFUSE_UNLESS(n >= 2 && (s->pair || n <= (is_smooth(n) ? most : most / 2)), SIZE,
                      "n=%lld: a block transforms %d points, or %d where n has primes over %d", (long long)f->n[0], most,
                      most / 2, LARGEST_PRIME);
     for (const mfi_problem *part = p; part; part = part->head)
@@ -238,7 +242,7 @@ bool mfi_fft_shape_choose(mfi_fft_shape *s, const mfi_problem *p, const mfi_caps
     int64_t fits = (int64_t)((c->shared_bytes + 1024) / (s->shared + 1024));
     s->resident = (int)mfi_max64(mfi_min64(s->resident, fits), 1);
     int64_t signals = mfi_problem_points(p) / mfi_max64(p->shape[p->ndim - 1], 1);
-    s->blocks = mfi_ceil_div(signals, s->ffts);
+    s->blocks = mfi_ceil_div(signals, s->ffts) * (s->pair ? 2 : 1);
     MF_REFUSE_UNLESS(s->blocks <= 0x7fffffff, SIZE, "%lld blocks would be launched", (long long)s->blocks);
     bool wide = false;
     for (const mfi_problem *part = p; part; part = part->head)
@@ -258,25 +262,28 @@ static void chain_space(mfi_text *out, const char *name, const mfi_problem *p, c
     mfi_text_add(out, "\n} // namespace %s\n\n", name);
 }
 
-static void transform_type(mfi_text *out, const char *name, const mfi_fft *f)
+static void transform_type(mfi_text *out, const char *name, const mfi_fft *f, bool pair)
 {
     const char *type = f->f64 ? "double" : "float";
     int n = (int)f->n[0];
-    if (f->kind == MF_RFFT)
+    const char *direction = f->kind == MF_FFT ? "forward" : "inverse";
+    if (pair)
+        mfi_text_add(out, "typedef mf::fft_half<mf::fft_complex<%s, %d, mf::fft::%s, config>> %s;\n", type, n / 2,
+                     direction, name);
+    else if (f->kind == MF_RFFT)
         mfi_text_add(out, "typedef mf::fft_real<%s, %d, config> %s;\n", type, n, name);
     else if (f->kind == MF_IRFFT)
         mfi_text_add(out, "typedef mf::fft_hermitian<%s, %d, config> %s;\n", type, n, name);
     else
-        mfi_text_add(out, "typedef mf::fft_complex<%s, %d, mf::fft::%s, config> %s;\n", type, n,
-                     f->kind == MF_FFT ? "forward" : "inverse", name);
+        mfi_text_add(out, "typedef mf::fft_complex<%s, %d, mf::fft::%s, config> %s;\n", type, n, direction, name);
 }
 
 void mfi_emit_fft_transforms(mfi_text *out, const mfi_problem *p, const mfi_fft_shape *s)
 {
     mfi_text_add(out, "typedef mf::fft::config<%d, %d, %s%s> config;\n", s->elements, s->ffts,
                  s->split ? "true" : "false", s->beside ? ", mf::fft::by_length, true" : "");
-    transform_type(out, "first", first_transform(p));
-    transform_type(out, "second", &p->u.fft);
+    transform_type(out, "first", first_transform(p), s->pair);
+    transform_type(out, "second", &p->u.fft, s->pair);
     mfi_text_add(out,
                  "static_assert(first::threads == %d && first::shared_bytes <= %zu && first::table_size <= %lld, "
                  "\"\");\n",
@@ -302,17 +309,18 @@ void mfi_emit_fft_call(mfi_text *out, const mfi_problem *p, const mfi_fft_shape 
     mfi_fft_parts parts = mfi_fft_parts_of(p);
     const mfi_fft *first = first_transform(p);
     bool unit = first->in.strides[p->ndim - 1] == 1, full = first->in_extent[0] == first->in_shape[0];
-    mfi_text_add(
-        out, "mf::fft_chain<first, second, %s, %s, %s, last_chain::chain<%d>, %d, %s, %s, %lld>(a, %s, shared)",
-        mfi_emit_storage(first->in.dtype), parts.before ? "first_chain::chain<1>" : "mf::no_chain",
-        parts.first ? "middle_chain::chain<1>" : "mf::no_chain", s->last.vector, p->ndim, unit ? "true" : "false",
-        full ? "true" : "false", mfi_fft_is_narrow(p) ? (long long)p->shape[p->ndim - 1] : 0, block);
+    mfi_text_add(out, "mf::%s<first, second, %s, %s, %s, last_chain::chain<%d>, %d, %s, %s, %lld>(a, %s, shared)",
+                 s->pair ? "fft_pair_chain" : "fft_chain", mfi_emit_storage(first->in.dtype),
+                 parts.before ? "first_chain::chain<1>" : "mf::no_chain",
+                 parts.first ? "middle_chain::chain<1>" : "mf::no_chain", s->last.vector, p->ndim,
+                 unit ? "true" : "false", full ? "true" : "false",
+                 mfi_fft_is_narrow(p) ? (long long)p->shape[p->ndim - 1] : 0, block);
 }
 
 mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shape *s)
 {
     mfi_text text = {0}, body = {0};
-    mfi_text_add(&text, "#include \"device/fft_chain.cuh\"\n\nnamespace\n{\n\n");
+    mfi_text_add(&text, "#include \"device/%s.cuh\"\n\nnamespace\n{\n\n", s->pair ? "fft_pair" : "fft_chain");
     mfi_emit_fft_types(&text, p, s);
     mfi_text_add(&text, "\n} // namespace\n\n");
     mfi_emit_fft_call(&body, p, s, "blockIdx.x");
@@ -324,11 +332,11 @@ mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shap
         snprintf(out->name, sizeof out->name, "mf_fft_%016llx", (unsigned long long)hash);
         mfi_text_add(
             &text,
-            "extern \"C\" __global__ void __launch_bounds__(%d, %d) %s(const __grid_constant__ kernel_args a)\n"
+            "extern \"C\" __global__ void %s__launch_bounds__(%d, %d) %s(const __grid_constant__ kernel_args a)\n"
             "{\n    MF_DYNAMIC_SHARED(unsigned char, shared);\n    %s;\n}\n\n"
             "extern \"C\" __global__ void %s_table(mf::cplx<first::real> *table)\n"
             "{\n    mf::fft_fill_table<first>(table, blockIdx.x * blockDim.x + threadIdx.x);\n}\n",
-            s->threads, s->resident, out->name, body.data, out->name);
+            s->pair ? "__cluster_dims__(2, 1, 1) " : "", s->threads, s->resident, out->name, body.data, out->name);
         out->text = mfi_text_take(&text);
     }
     mfi_text_free(&text);

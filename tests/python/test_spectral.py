@@ -69,8 +69,8 @@ def test_products_side_by_side_only_where_that_is_how_they_lie():
         return json.loads(mf.plan(f, *specs, target="sm_90a", providers="generated").explain("json"))["steps"][0]["identity"]
 
     beside = identity(lambda a, b: mf.einsum("bik,iok->bok", a, b), S((64, 64, 64)), S((64, 64, 64)))
-    assert beside.startswith("32 products")
-    assert identity(lambda a, b: mf.einsum("bik,iok->bok", a, b), S((64, 64, 12)), S((64, 64, 12))).startswith("16 products")
+    assert beside.startswith("8 products")
+    assert identity(lambda a, b: mf.einsum("bik,iok->bok", a, b), S((64, 64, 12)), S((64, 64, 12))).startswith("8 products")
     assert identity(mf.matmul, S((64, 64, 64)), S((64, 64, 64))).startswith("tiles")
     assert identity(lambda a, b: mf.einsum("bik,iok->bok", a, b), S((64, 64, 4)), S((64, 64, 4))).startswith("tiles")
 
@@ -177,7 +177,7 @@ def test_filters_of_planes_on_a_gpu(rng, name, shape):
     np.testing.assert_allclose(got, want, rtol=0, atol=4e-6 * np.abs(want).max())
 
 
-LONG = 32768  # beyond one block: the library's transforms, which do not scale
+LONG = 65536  # beyond two blocks: the library's transforms, which do not scale
 
 
 @pytest.mark.compiles
@@ -196,15 +196,37 @@ def test_the_filter_scales_for_the_librarys_inverse():
     assert "scale" in shared[-1]["kernel"]  # what others read stays as it is
 
 
+@pytest.mark.compiles
+def test_two_blocks_share_a_long_filter():
+    filtered = lambda x, h: mf.fft.ifft(mf.fft.fft(x) * h)  # noqa: E731
+    (step,) = json.loads(mf.plan(filtered, S((64, 32768), "c64"), S((32768,), "c64"), target="sm_90a").explain("json"))["steps"]
+    assert step["provider"] == "generated_fft" and step["launches"] == 1 and step["spills"] == 0
+    older = json.loads(mf.plan(filtered, S((64, 32768), "c64"), S((32768,), "c64"), target="sm_80").explain("json"))["steps"]
+    assert all(s["provider"] != "generated_fft" for s in older)  # which has no clusters
+
+
 @pytest.mark.gpu
-def test_a_long_filter_on_a_gpu(rng):
+@pytest.mark.parametrize("n", [LONG // 2, LONG])
+def test_a_long_filter_on_a_gpu(rng, n):
     torch = pytest.importorskip("torch")
-    x = (rng.standard_normal((5, LONG)) + 1j * rng.standard_normal((5, LONG))).astype(np.complex64)
-    h = (rng.standard_normal(LONG) + 1j * rng.standard_normal(LONG)).astype(np.complex64)
+    x = (rng.standard_normal((5, n)) + 1j * rng.standard_normal((5, n))).astype(np.complex64)
+    h = (rng.standard_normal(n) + 1j * rng.standard_normal(n)).astype(np.complex64)
     device = [torch.from_numpy(a).cuda() for a in (x, h)]
     got = mf.plan(lambda x, h: mf.fft.ifft(mf.fft.fft(x) * h), *device).run(*device).cpu().numpy()
     want = np.fft.ifft(np.fft.fft(x.astype(np.complex128)) * h)
     np.testing.assert_allclose(got, want, rtol=0, atol=4e-6 * np.abs(want).max())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype, n", [(np.complex64, 32768), (np.complex128, 16384)], ids=str)
+def test_two_blocks_transform_on_a_gpu(rng, dtype, n):
+    torch = pytest.importorskip("torch")
+    x = (rng.standard_normal((70, n)) + 1j * rng.standard_normal((70, n))).astype(dtype)
+    device = torch.from_numpy(x).cuda()
+    for function, reference in ((mf.fft.fft, np.fft.fft), (mf.fft.ifft, np.fft.ifft)):
+        want = reference(x.astype(np.complex128))
+        got = mf.plan(function, device, providers="generated_fft").run(device).cpu().numpy()
+        np.testing.assert_allclose(got, want, rtol=0, atol=8 * np.finfo(dtype).eps * np.abs(want).max())
 
 
 @pytest.mark.compiles

@@ -302,6 +302,19 @@ Test(emulated_fft, windows)
     close_setting(&s);
 }
 
+/* Two blocks of a cluster share a signal. */
+Test(emulated_fft, pairs)
+{
+    setting s;
+    if (!open_setting(&s))
+        cr_skip_test("there is no C++ compiler called c++");
+    filtered(&s, MF_C64, 2, 1, 32768, 0);
+    filtered(&s, MF_C128, 1, 2, 16384, 1);
+    with_chain(&s, MF_FFT, 2, 32768, 32768, 2);
+    windowed(&s, MF_FFT, 2, 20000, 32768, true, 3);
+    close_setting(&s);
+}
+
 /* Only the first terms are read by another step: the kernel leaves the rest of its result as it was. `inner` signals lie
  * beside each other. */
 static void narrowed(setting *s, mf_fft_kind kind, int64_t n, int64_t inner, int64_t keep, int number)

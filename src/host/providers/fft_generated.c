@@ -18,7 +18,7 @@ typedef struct state {
 /* Passes over memory that the arithmetic of one kernel is worth, from runs on one H200 of two transforms with a filter. */
 static double passes(const mfi_problem *p, const mfi_fft_shape *s)
 {
-    double pair = s->n <= 1024 ? 1.1 : s->n <= 4096 ? 1.25 : s->n <= 8192 ? 1.65 : 1.9;
+    double pair = s->n <= 1024 ? 1.1 : s->n <= 4096 ? 1.25 : s->n <= 8192 ? 1.65 : s->pair ? 2.4 : 1.9;
     bool chirp = s->table > 4 * (int64_t)s->n * 2; /* Bluestein: two transforms of twice the length */
     bool power = (s->n & (s->n - 1)) == 0;
     bool real = p->u.fft.kind == MF_RFFT || p->u.fft.kind == MF_IRFFT;
@@ -180,6 +180,7 @@ static mf_status device_code(void *opaque, int index, int threads, const mfi_dev
     const state *s = opaque;
     MF_REQUIRE(!threads || threads == s->shape.threads, MF_E_UNSUPPORTED, "its blocks have %d threads, not %d",
                s->shape.threads, threads);
+    MF_REQUIRE(!s->shape.pair, MF_E_UNSUPPORTED, "n=%d takes the two blocks of a cluster", s->shape.n);
     return mfi_emit_fft_device(out, s->problem, &s->shape, &s->words, index, memory->slots, memory->kept);
 }
 
