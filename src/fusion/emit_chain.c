@@ -12,6 +12,7 @@ typedef struct emitter {
     const mfi_problem *p;
     const mfi_shape *layout;
     unsigned phases[MFI_MAX_INSTR]; /* bit P: phase P evaluates the instruction at points */
+    bool exact[MFI_MAX_INSTR];      /* the value is not only rounded to 16 bits or fewer */
 } emitter;
 
 static const char *const op_names[] = {
@@ -63,6 +64,76 @@ static void assign_phases(emitter *e)
             need(e, in->a, in->level - 1u);
         else if (in->kind == MFI_STORE && !mfi_is_row_store(e->p, in))
             need(e, in->a, (unsigned)e->p->chain.phases);
+    }
+}
+
+/* ---- which values may be quick ---- */
+
+static bool is_narrow_float(mf_dtype dtype)
+{
+    return mf_dtype_size(dtype) <= 2 && mfi_compute_type(dtype) == MFI_F32;
+}
+
+/* Small differences of their operands may become large ones: steps, periods, and what magnifies without bound. */
+static bool is_steep(mf_op op)
+{
+    switch (op) {
+    case MF_OP_FLOOR:
+    case MF_OP_CEIL:
+    case MF_OP_TRUNC:
+    case MF_OP_RINT:
+    case MF_OP_FLOOR_DIVIDE:
+    case MF_OP_REMAINDER:
+    case MF_OP_SIGN:
+    case MF_OP_SIN:
+    case MF_OP_COS:
+    case MF_OP_TAN:
+    case MF_OP_POWER:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* A value is exact if something that is not a rounding to 16 bits or fewer needs it so. */
+static void assign_exact(emitter *e)
+{
+    const mfi_chain *c = &e->p->chain;
+    for (int i = c->count - 1; i >= 0; i--) {
+        const mfi_instr *in = &c->instr[i];
+        bool exact = e->exact[i] || in->kind == MFI_REDUCE ||
+                     (in->kind == MFI_APPLY && (in->ctype != MFI_F32 || is_steep((mf_op)in->op)));
+        if (in->kind == MFI_STORE)
+            exact = !is_narrow_float(c->operand[in->operand].view.dtype);
+        if (in->kind == MFI_CAST)
+            exact = !is_narrow_float((mf_dtype)in->dtype);
+        for (int k = 0; k < 3 && exact; k++) {
+            const int16_t v = k == 0 ? in->a : k == 1 ? in->b : in->c;
+            if (v >= 0)
+                e->exact[v] = true;
+        }
+    }
+}
+
+/* There is such a function in quick.cuh. */
+static bool is_quick(const emitter *e, int v)
+{
+    const mfi_instr *in = &e->p->chain.instr[v];
+    if (e->exact[v] || in->ctype != MFI_F32 || in->from != MFI_F32)
+        return false;
+    switch ((mf_op)in->op) {
+    case MF_OP_EXP:
+    case MF_OP_EXP2:
+    case MF_OP_SIGMOID:
+    case MF_OP_SILU:
+    case MF_OP_GELU:
+    case MF_OP_TANH:
+    case MF_OP_DIVIDE:
+    case MF_OP_RECIPROCAL:
+    case MF_OP_SQRT:
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -183,10 +254,11 @@ static void load_value(emitter *e, const mfi_instr *in, where at)
     }
 }
 
-static void apply(emitter *e, const mfi_instr *in)
+static void apply(emitter *e, int v)
 {
+    const mfi_instr *in = &e->p->chain.instr[v];
     const int16_t operands[3] = {in->a, in->b, in->c};
-    mfi_text_add(e->out, "mf::%s(", op_names[in->op]);
+    mfi_text_add(e->out, "mf::%s%s(", is_quick(e, v) ? "quick::" : "", op_names[in->op]);
     for (int i = 0; i < 3 && i < mfi_op_arity(in->op); i++) {
         mfi_text_add(e->out, i ? ", " : "");
         value(e, operands[i]);
@@ -217,7 +289,7 @@ static void expression(emitter *e, int v, where at)
         mfi_text_add(e->out, ")");
         break;
     default:
-        apply(e, in);
+        apply(e, v);
     }
 }
 
@@ -457,6 +529,7 @@ void mfi_emit_chain(mfi_text *out, const mfi_problem *p, const mfi_shape *layout
     for (int i = 0; i < p->chain.count; i++)
         stores_points |= p->chain.instr[i].kind == MFI_STORE && !mfi_is_row_store(p, &p->chain.instr[i]);
     assign_phases(&e);
+    assign_exact(&e);
     mfi_text_add(out, "typedef mf::chain_args<%d, %d, %s> args;\n\n", p->ndim,
                  p->chain.operands ? p->chain.operands : 1, mfi_chain_has_extents(&p->chain) ? "true" : "false");
     mfi_text_add(out,

@@ -503,4 +503,6 @@ template <class T> MF_DEVICE T m_na()
 
 } // namespace mf
 
+#include "mathfuse/device/quick.cuh"
+
 #endif
