@@ -28,6 +28,7 @@ template <class E> struct epilogue_ports {
     float across[at_least_one(E::n_vectors)][2];
     float down[at_least_one(E::m_vectors)];
     float tile[at_least_one(E::tiles)][2];
+    float twin[2]; // of kernels that make two products
 };
 
 // The bare matmul; other epilogues derive from it and say only what differs.

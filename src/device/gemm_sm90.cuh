@@ -26,34 +26,38 @@ constexpr int GEMM90_SHARED_LIMIT = 232448;
 constexpr int CHUNK_BYTES = 64 * 128;
 
 // T: bf16 or f16. OUT: bf16, f16 or float. A_MN: A is stored (k, m); B_MN: B is stored (k, n); else (m, k) and (n, k).
-// CLUSTER: 1, or 2 blocks one above the other that share the loads of B. BUFFERS: staging chunks per warpgroup.
+// CLUSTER: 1, or 2 blocks one above the other that share the loads of B. BUFFERS: staging chunks per warpgroup; 0: floats
+// go from registers to memory, at E::out(args, row). TWIN: the tile's left half is A's product with B, its right half that
+// with B2, for the same BN / 2 columns of the output; the epilogue takes both.
 template <class T_, class OUT_, int BM_, int BN_, int STAGES_, int CLUSTER_, bool PINGPONG_, bool A_MN_, bool B_MN_,
-          int BUFFERS_>
+          int BUFFERS_, bool TWIN_ = false>
 struct gemm90_config {
     typedef T_ T;
     typedef OUT_ OUT;
     static constexpr int BM = BM_, BN = BN_, BK = 64, STAGES = STAGES_, CLUSTER = CLUSTER_, BUFFERS = BUFFERS_;
-    static constexpr bool PINGPONG = PINGPONG_, A_MN = A_MN_, B_MN = B_MN_;
+    static constexpr bool PINGPONG = PINGPONG_, A_MN = A_MN_, B_MN = B_MN_, DIRECT = BUFFERS == 0, TWIN = TWIN_;
     static constexpr int GROUP_ROWS = PINGPONG ? BM : BM / 2; // rows of a tile that one warpgroup multiplies
     static constexpr int BLOCKS = GROUP_ROWS / 64;
     static constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE_BYTES = A_BYTES + B_BYTES;
     static constexpr int CHUNK_COLS = 128 / (int)sizeof(OUT);
-    static constexpr int CHUNKS_ACROSS = BN / CHUNK_COLS, CHUNKS = BLOCKS * CHUNKS_ACROSS;
+    static constexpr int COLS = TWIN ? BN / 2 : BN; // of the output
+    static constexpr int CHUNKS_ACROSS = COLS / CHUNK_COLS, CHUNKS = BLOCKS * CHUNKS_ACROSS;
     static_assert(same<T, bf16> || same<T, f16>, "operands are bf16 or f16");
     static_assert(same<OUT, bf16> || same<OUT, f16> || same<OUT, float>, "the output is bf16, f16 or float");
     static_assert(GROUP_ROWS % 64 == 0 && BM <= 256, "a warpgroup multiplies 64 rows at a time");
     static_assert(BN == 128 || BN == 192 || BN == 256, "there is a wgmma for 128, 192 and 256 columns");
+    static_assert(!TWIN || BN % 128 == 0, "each of a twin's halves is whole chunks");
     static_assert(BLOCKS * BN <= 384, "more accumulators than registers");
     static_assert(CLUSTER == 1 || CLUSTER == 2, "clusters of one or two");
     static_assert(!B_MN || BN / 64 % CLUSTER == 0, "the blocks of a cluster load equal parts of B");
-    static_assert(BUFFERS >= 2, "stores overlap only with two buffers or more");
+    static_assert(BUFFERS >= 2 || (DIRECT && same<OUT, float>), "stores overlap only with two buffers or more");
 };
 
 // Where things lie in shared memory.
 template <class C, class E> struct gemm90_layout {
     static constexpr int STAGING = C::STAGES * C::STAGE_BYTES;
     static constexpr int VECTORS = STAGING + 2 * C::BUFFERS * CHUNK_BYTES;
-    static constexpr int BARRIERS = VECTORS + 2 * E::n_vectors * C::BN * 4;
+    static constexpr int BARRIERS = VECTORS + 2 * E::n_vectors * C::COLS * 4;
     static constexpr int FULL = BARRIERS, EMPTY = FULL + 8 * C::STAGES;
     static constexpr int TILE_FULL = EMPTY + 8 * C::STAGES; // these three: per warpgroup, per buffer
     static constexpr int STAGED = TILE_FULL + 16 * C::BUFFERS;
@@ -62,7 +66,8 @@ template <class C, class E> struct gemm90_layout {
     static constexpr int BYTES = TURN + 16;
     static_assert(BYTES <= GEMM90_SHARED_LIMIT, "too many stages or buffers for shared memory");
     static_assert(E::tiles <= 1, "one tile operand comes through shared memory; load others in apply2");
-    static_assert(E::tiles == 0 || sizeof(typename C::OUT) == 2, "a tile operand shares the output's staging: 16 bits");
+    static_assert(E::tiles == 0 || (sizeof(typename C::OUT) == 2 && !C::DIRECT),
+                  "a tile operand shares the output's staging: 16 bits");
 };
 
 // Rows of each tensor map's box; the inner extent is 64 elements, of a float output 32.
@@ -70,7 +75,7 @@ enum gemm90_operand { GEMM90_A, GEMM90_B, GEMM90_D };
 template <class C> constexpr int gemm90_box(gemm90_operand operand)
 {
     return operand == GEMM90_A   ? (C::A_MN ? 64 : C::BM)
-           : operand == GEMM90_B ? (C::B_MN ? 64 : C::BN / C::CLUSTER)
+           : operand == GEMM90_B ? (C::B_MN ? 64 : C::BN / (C::TWIN ? 2 : C::CLUSTER))
                                  : 64;
 }
 
@@ -124,7 +129,7 @@ template <class C, class E> struct gemm90_walk {
         i32 tile_m, tile_n;
         raster(first + turn * stride, p.tiles_m, p.tiles_n, p.group, tile_m, tile_n);
         row = (tile_m * C::CLUSTER + (i32)rank) * C::BM;
-        col = tile_n * C::BN;
+        col = tile_n * C::COLS;
     }
 
     typedef gemm90_layout<C, E> at;
@@ -142,18 +147,33 @@ template <class C, class E> struct gemm90_walk {
 
 // ---- the data-moving warps, one thread each ----
 
-template <class C, class W> MF_DEVICE void gemm90_fetch(const W &walk, const tensor_map &a, const tensor_map &b)
+// Box `i` of this block's share of B, sent to the whole cluster. `col`: the tile's first.
+template <class C, class W>
+MF_DEVICE void gemm90_fetch_b(const W &walk, const tensor_map &b, const tensor_map &b2, u32 stage, u32 full, i32 i,
+                              i32 col, i32 k)
 {
-    constexpr int b_rows = C::BN / C::CLUSTER; // this block's share of B, sent to the whole cluster
+    constexpr i32 box = C::B_MN ? 64 : C::BN / (C::TWIN ? 2 : C::CLUSTER), share = C::BN / C::CLUSTER;
+    i32 first = (i32)walk.rank * share + i * box, right = C::TWIN && first >= C::COLS;
+    i32 at = col + first - (right ? C::COLS : 0);
+    i32 inner = C::B_MN ? at : k, outer = C::B_MN ? k : at;
+    const tensor_map &map = right ? b2 : b;
+    if constexpr (C::CLUSTER > 1)
+        map_load_multicast(stage + C::A_BYTES + first * 128, map, full, inner, outer, (1 << C::CLUSTER) - 1);
+    else
+        map_load(stage + C::A_BYTES + first * 128, map, full, inner, outer);
+}
+
+template <class C, class W>
+MF_DEVICE void gemm90_fetch(const W &walk, const tensor_map &a, const tensor_map &b, const tensor_map &b2)
+{
+    constexpr int boxes = C::BN / C::CLUSTER / (C::B_MN ? 64 : C::BN / (C::TWIN ? 2 : C::CLUSTER));
     ring_position at{0, 0};
     for (i32 turn = 0; walk.has(turn); turn++) {
         i32 row, col;
         walk.locate(turn, row, col);
-        col += (i32)walk.rank * b_rows;
         for (i32 kb = 0; kb < walk.k_blocks; kb++, ring_next<C::STAGES>(at)) {
             i32 k = kb * C::BK;
             u32 full = walk.full(at.slot), to_a = walk.stage(at.slot);
-            u32 to_b = to_a + C::A_BYTES + walk.rank * (b_rows * 128);
             barrier_wait(walk.empty(at.slot), at.parity ^ 1);
             barrier_arrive_bytes(full, C::STAGE_BYTES);
             if constexpr (C::A_MN) {
@@ -164,13 +184,8 @@ template <class C, class W> MF_DEVICE void gemm90_fetch(const W &walk, const ten
                 map_load(to_a, a, full, k, row);
             }
             MF_UNROLL
-            for (int i = 0; i < (C::B_MN ? b_rows / 64 : 1); i++) {
-                i32 inner = C::B_MN ? col + 64 * i : k, outer = C::B_MN ? k : col;
-                if constexpr (C::CLUSTER > 1)
-                    map_load_multicast(to_b + i * CHUNK_BYTES, b, full, inner, outer, (1 << C::CLUSTER) - 1);
-                else
-                    map_load(to_b + i * CHUNK_BYTES, b, full, inner, outer);
-            }
+            for (int i = 0; i < boxes; i++)
+                gemm90_fetch_b<C>(walk, b, b2, to_a, full, i, col, k);
         }
     }
 }
@@ -186,7 +201,7 @@ template <class C, class W> MF_DEVICE void gemm90_fetch_tiles(const W &walk, con
         for (int i = 0; i < C::CHUNKS * sharers; i++) {
             u32 w = C::PINGPONG ? turn & 1 : i % 2;
             i32 c = i / sharers;
-            ring_position at = ring_at<C::BUFFERS>(done + c);
+            ring_position at = ring_at<at_least_one(C::BUFFERS)>(done + c);
             barrier_wait(walk.free(w, at.slot), at.parity ^ 1);
             barrier_arrive_bytes(walk.tile_full(w, at.slot), CHUNK_BYTES);
             map_load(walk.chunk(w, at.slot), t, walk.tile_full(w, at.slot), col + c % C::CHUNKS_ACROSS * C::CHUNK_COLS,
@@ -203,7 +218,7 @@ template <class C, class W> MF_DEVICE void gemm90_store(const W &walk, const ten
         walk.locate(turn, row, col);
         row += walk.part(w);
         u32 before = 0;
-        for (int c = 0; c < C::CHUNKS; c++, ring_next<C::BUFFERS>(at)) {
+        for (int c = 0; c < C::CHUNKS; c++, ring_next<at_least_one(C::BUFFERS)>(at)) {
             barrier_wait(walk.staged(w, at.slot), at.parity);
             map_store(d, walk.chunk(w, at.slot), col + c % C::CHUNKS_ACROSS * C::CHUNK_COLS,
                       row + c / C::CHUNKS_ACROSS * 64);
@@ -235,7 +250,7 @@ template <class C, class W> MF_DEVICE void gemm90_release(const W &walk, u32 slo
 
 // What one thread fetches for its epilogue under the first products, so that it has long arrived after the last.
 template <class C, class E> struct gemm90_vectors {
-    static constexpr int PER_THREAD = (C::BN + 127) / 128;
+    static constexpr int PER_THREAD = (C::COLS + 127) / 128;
     float across[at_least_one(E::n_vectors)][PER_THREAD];
     float down[at_least_one(E::m_vectors)][C::BLOCKS][2];
 
@@ -269,8 +284,8 @@ template <class C, class E> struct gemm90_vectors {
             for (int port = 0; port < E::n_vectors; port++) {
                 MF_UNROLL
                 for (int i = 0; i < PER_THREAD; i++)
-                    if (thread + 128 * i < C::BN)
-                        to[port * C::BN + thread + 128 * i] = across[port][i];
+                    if (thread + 128 * i < C::COLS)
+                        to[port * C::COLS + thread + 128 * i] = across[port][i];
             }
             named_barrier(1 + w, 128);
         }
@@ -325,6 +340,11 @@ MF_DEVICE void store_shared(u32 address, float x, float y)
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
+MF_DEVICE void store_floats(float *to, float x, float y)
+{
+    asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
+}
+
 // Where lane's part of a 64 x 128-byte chunk lies. A warp owns 16 rows; 16-byte columns are swizzled by the row.
 MF_DEVICE u32 chunk_matrix(u32 chunk, u32 warp, u32 lane, u32 pair)
 {
@@ -361,9 +381,13 @@ MF_DEVICE void gemm90_chunk(const gemm90_args<E> &p, const gemm90_vectors<C, E> 
             ports.col = col + first + j * 8;
             ports.rows = p.m;
             ports.cols = p.n;
+            if constexpr (C::TWIN) {
+                ports.twin[0] = acc[C::BN / 4 + (first / 8 + j) * 4 + half * 2];
+                ports.twin[1] = acc[C::BN / 4 + (first / 8 + j) * 4 + half * 2 + 1];
+            }
             MF_UNROLL
             for (int port = 0; port < E::n_vectors; port++) {
-                const float *at = across + port * C::BN + first + j * 8 + lane % 4 * 2;
+                const float *at = across + port * C::COLS + first + j * 8 + lane % 4 * 2;
                 ports.across[port][0] = at[0];
                 ports.across[port][1] = at[1];
             }
@@ -376,7 +400,19 @@ MF_DEVICE void gemm90_chunk(const gemm90_args<E> &p, const gemm90_vectors<C, E> 
         }
     }
     const float *v = acc + ACROSS * C::CHUNK_COLS / 2;
-    if constexpr (sizeof(OUT) == 2) {
+    if constexpr (C::DIRECT) {
+        MF_UNROLL
+        for (int half = 0; half < 2; half++) {
+            i32 r = row + BLOCK * 64 + half * 8;
+            float *to = E::out(p.epilogue, r);
+            MF_UNROLL
+            for (int j = 0; j < eights; j++) {
+                i32 c = col + ACROSS * C::CHUNK_COLS + j * 8;
+                if (r < p.m && c < p.n)
+                    store_floats(to + c, v[j * 4 + half * 2], v[j * 4 + half * 2 + 1]);
+            }
+        }
+    } else if constexpr (sizeof(OUT) == 2) {
         MF_UNROLL
         for (int pair = 0; pair < eights / 2; pair++) {
             u32 r[4];
@@ -398,17 +434,19 @@ MF_DEVICE void gemm90_chunks(const W &walk, const gemm90_vectors<C, E> &vectors,
 {
     if constexpr (I < C::CHUNKS) {
         constexpr int block = I / C::CHUNKS_ACROSS;
-        ring_position at = ring_at<C::BUFFERS>(done + I);
+        ring_position at = ring_at<at_least_one(C::BUFFERS)>(done + I);
         if constexpr (E::tiles > 0)
             barrier_wait(walk.tile_full(w, at.slot), at.parity);
-        else
+        else if constexpr (!C::DIRECT)
             barrier_wait(walk.free(w, at.slot), at.parity ^ 1);
         gemm90_chunk<C, E, block, I % C::CHUNKS_ACROSS>(walk.p, vectors, across, row, col, walk.chunk(w, at.slot), warp,
                                                         lane, acc[block]);
-        async_fence();
-        __syncwarp();
-        if (lane == 0)
-            barrier_arrive(walk.staged(w, at.slot));
+        if constexpr (!C::DIRECT) {
+            async_fence();
+            __syncwarp();
+            if (lane == 0)
+                barrier_arrive(walk.staged(w, at.slot));
+        }
         gemm90_chunks<C, E, W, I + 1>(walk, vectors, across, row, col, w, warp, lane, done, acc);
     }
 }
@@ -416,7 +454,7 @@ MF_DEVICE void gemm90_chunks(const W &walk, const gemm90_vectors<C, E> &vectors,
 template <class C, class E, class W> MF_DEVICE void gemm90_consume(const W &walk, unsigned char *memory, u32 w)
 {
     u32 thread = threadIdx.x % 128, lane = threadIdx.x % 32, warp = thread / 32;
-    float *across = (float *)(memory + gemm90_layout<C, E>::VECTORS) + w * (E::n_vectors * C::BN);
+    float *across = (float *)(memory + gemm90_layout<C, E>::VECTORS) + w * (E::n_vectors * C::COLS);
     u32 done = 0, tile = 0;
     for (i32 turn = C::PINGPONG ? w : 0; walk.has(turn); turn += C::PINGPONG ? 2 : 1, tile++, done += C::CHUNKS) {
         i32 row, col;
@@ -454,8 +492,8 @@ template <class C, class E> MF_DEVICE void gemm90_barriers(u32 shared)
 // The body, for a kernel that an emitter declares. Grid: a multiple of CLUSTER blocks; GEMM90_THREADS threads; dynamic
 // shared memory gemm90_layout<C, E>::BYTES, which must start 1024-byte aligned. k >= 1.
 template <class C, class E>
-MF_DEVICE void gemm90(unsigned char *memory, const tensor_map &a, const tensor_map &b, const tensor_map &d,
-                      const tensor_map &t, const gemm90_args<E> &p)
+MF_DEVICE void gemm90(unsigned char *memory, const tensor_map &a, const tensor_map &b, const tensor_map &b2,
+                      const tensor_map &d, const tensor_map &t, const gemm90_args<E> &p)
 {
     u32 warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
     gemm90_walk<C, E> walk(p, shared_address(memory));
@@ -477,11 +515,11 @@ MF_DEVICE void gemm90(unsigned char *memory, const tensor_map &a, const tensor_m
         registers_shrink<40>();
         if (lane == 0) {
             if (warp == 0)
-                gemm90_fetch<C>(walk, a, b);
-            else if (warp >= 2)
-                gemm90_store<C>(walk, d, warp - 2);
-            else if (E::tiles > 0)
+                gemm90_fetch<C>(walk, a, b, b2);
+            else if (warp == 1 && E::tiles > 0)
                 gemm90_fetch_tiles<C>(walk, t);
+            else if (warp >= 2 && !C::DIRECT)
+                gemm90_store<C>(walk, d, warp - 2);
         }
         __syncwarp();
     } else {
@@ -499,7 +537,7 @@ __global__ void __launch_bounds__(GEMM90_THREADS, 1)
                   const __grid_constant__ gemm90_args<E> p)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
-    gemm90<C, E>(memory, a, b, d, t, p);
+    gemm90<C, E>(memory, a, b, b, d, t, p);
 }
 
 } // namespace mf

@@ -139,7 +139,7 @@ typedef enum mfi_port { MFI_PORT_NONE, MFI_PORT_ACROSS, MFI_PORT_DOWN, MFI_PORT_
 
 typedef struct mfi_gemm90 {
     int bm, bn, stages, cluster, buffers;
-    bool pingpong, a_mn, b_mn;
+    bool pingpong, a_mn, b_mn, twin; /* twin: two products of one left factor */
     mfi_port port[MFI_MAX_OPERANDS];
     int number[MFI_MAX_OPERANDS]; /* of its port */
     int across, down, tile;       /* how many; the operand that is a tile, -1: none */
@@ -154,7 +154,7 @@ int64_t mfi_gemm90_ld(int64_t stride, int64_t inner, int64_t outer, mf_dtype dty
 /* The configuration of that rank by estimate. False: the reason is in `bid`, MFI_R_SIZE past the last. */
 bool mfi_gemm90_choose(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, int rank, mfi_bid *bid);
 mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm90 *g);
-/* Argument words: four tensor maps, left 0, then what follows; words->data: the operands' pointers. */
+/* Argument words: tensor maps, left 0, of the left factor, the right, the result, the tile operand, a twin's right, then what follows; words->data: the operands' pointers. */
 mf_status mfi_gemm90_words(mfi_words *words, const mfi_problem *p, const mfi_gemm90 *g);
 
 /* ---- products of few rows or columns (emit_gemm_skinny.c, gemm_skinny.cuh) ---- */

@@ -271,7 +271,7 @@ static void expression(emitter *e, int v, where at)
     const mfi_instr *in = &e->p->chain.instr[v];
     switch (in->kind) {
     case MFI_ACC:
-        mfi_text_add(e->out, "in.acc[i]");
+        mfi_text_add(e->out, in->axis ? "in.acc1[i]" : "in.acc[i]");
         break;
     case MFI_LOAD:
         load_value(e, in, at);
@@ -329,7 +329,7 @@ static void members(emitter *e)
     for (int i = 0; i < c->count; i++) {
         const mfi_instr *in = &c->instr[i];
         if (in->kind == MFI_ACC)
-            mfi_text_add(e->out, "        %s acc[V];\n", mfi_emit_ctype((mfi_ctype)in->ctype));
+            mfi_text_add(e->out, "        %s acc%s[V];\n", mfi_emit_ctype((mfi_ctype)in->ctype), in->axis ? "1" : "");
         if (in->kind != MFI_LOAD || !e->phases[i] || seen[in->operand])
             continue;
         seen[in->operand] = true;

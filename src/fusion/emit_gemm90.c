@@ -74,8 +74,12 @@ static bool suits(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, mfi_bi
     MF_REFUSE_UNLESS(mm->a.dtype == mm->b.dtype && (mm->a.dtype == MF_BF16 || mm->a.dtype == MF_F16) &&
                          mm->acc == MFI_F32,
                      DTYPE, "factors are both bf16 or both f16");
-    MF_REFUSE_UNLESS(factor_fits(&mm->a, 1, mm->k, mm->m, &g->a_mn) && factor_fits(&mm->b, 0, mm->k, mm->n, &g->b_mn),
+    bool b2_mn = false;
+    g->twin = p->anchor == MFI_MATMUL_PAIR;
+    MF_REFUSE_UNLESS(factor_fits(&mm->a, 1, mm->k, mm->m, &g->a_mn) && factor_fits(&mm->b, 0, mm->k, mm->n, &g->b_mn) &&
+                         (!g->twin || factor_fits(&p->head->u.matmul.b, 0, mm->k, mm->n, &b2_mn)),
                      LAYOUT, "factors are contiguous along a dim and aligned to 16 bytes");
+    MF_REFUSE_UNLESS(!g->twin || b2_mn == g->b_mn, LAYOUT, "the right factors are stored along different dims");
     MF_REFUSE_UNLESS(mm->m > 0 && mm->n > 0 && mm->k > 0 && mm->m < 1 << 30 && mm->n < 1 << 30 && mm->k < 1 << 30, SIZE,
                      "extents from 1 to 2^30");
     MF_REFUSE_UNLESS(p->nreduce == 0 && p->chain.phases == 0 && mfi_chain_is_elementwise(&p->chain) &&
@@ -143,6 +147,15 @@ static size_t shared_bytes(int i, const mfi_gemm90 *g)
     return (size_t)bytes;
 }
 
+/* Buffers of staging none: 32-bit results straight from registers. */
+static bool fits(int i, const mfi_gemm90 *g, const mfi_problem *p)
+{
+    bool wide = mf_dtype_size(p->chain.operand[g->store].view.dtype) == 4;
+    bool shares = !g->b_mn || configurations[i].bn / 64 % configurations[i].cluster == 0;
+    bool halves = !g->twin || configurations[i].bn % 128 == 0;
+    return shared_bytes(i, g) <= SHARED_LIMIT && shares && halves && (wide || configurations[i].buffers > 0);
+}
+
 /* Instructions of the chain for an element, with what brings its operands and packs its result. */
 static double chain_work(const mfi_problem *p)
 {
@@ -173,14 +186,14 @@ static double wide_store_us(const mfi_gemm90 *g, const mfi_problem *p)
 
 /* Every round of tiles is done whole. Cooperating warpgroups multiply, then both run the chain; in ping-pong one runs it
  * while the other multiplies, but for the last tile. */
-static double estimate(int i, const mfi_problem *p, const mfi_caps *c)
+static double estimate(int i, const mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c)
 {
     const double lanes_a_us = 128 * 1700, start_us = 2.5, pair_us = 0.8;
-    int rows = configurations[i].bm * configurations[i].cluster, columns = configurations[i].bn;
+    int rows = configurations[i].bm * configurations[i].cluster, columns = configurations[i].bn / (g->twin ? 2 : 1);
     int64_t tiles = mfi_ceil_div(p->u.matmul.m, rows) * mfi_ceil_div(p->u.matmul.n, columns);
     double rounds = (double)mfi_ceil_div(tiles, mfi_max64(c->multiprocessors / configurations[i].cluster, 1));
     double elements = (double)configurations[i].bm * columns, rate = configurations[i].rate * c->tensor_flops_per_us;
-    double product = 2 * elements * (double)p->u.matmul.k * c->multiprocessors / rate;
+    double product = (g->twin ? 4 : 2) * elements * (double)p->u.matmul.k * c->multiprocessors / rate;
     double chain = elements * chain_work(p) / lanes_a_us;
     double main = configurations[i].pingpong ? rounds * (product > chain / 2 ? product : chain / 2) + chain
                                              : rounds * (product + chain);
@@ -196,10 +209,10 @@ static void use(mfi_gemm90 *g, int i, const mfi_problem *p, const mfi_caps *c)
     g->buffers = configurations[i].buffers;
     g->pingpong = configurations[i].pingpong;
     g->tiles_m = mfi_ceil_div(p->u.matmul.m, g->bm * g->cluster);
-    g->tiles_n = mfi_ceil_div(p->u.matmul.n, g->bn);
+    g->tiles_n = mfi_ceil_div(p->u.matmul.n, g->bn / (g->twin ? 2 : 1));
     g->clusters = mfi_min64(mfi_max64(c->multiprocessors / g->cluster, 1), g->tiles_m * g->tiles_n);
     g->shared = shared_bytes(i, g);
-    g->us = estimate(i, p, c) + wide_store_us(g, p);
+    g->us = estimate(i, g, p, c) + wide_store_us(g, p);
     int64_t least = 0;
     for (int group = 4; group <= 16; group *= 2) { /* the smallest footprint of the tiles that run together */
         int64_t footprint = (int64_t)group * g->bm * g->cluster + mfi_ceil_div(g->clusters, group) * g->bn;
@@ -221,8 +234,7 @@ bool mfi_gemm90_choose(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, i
     for (int r = 0; r <= rank; r++) {
         best = -1;
         for (int i = 0; i < MFI_GEMM90_VARIANTS; i++)
-            if (!taken[i] && shared_bytes(i, g) <= SHARED_LIMIT &&
-                (best < 0 || estimate(i, p, c) < estimate(best, p, c)))
+            if (!taken[i] && fits(i, g, p) && (best < 0 || estimate(i, g, p, c) < estimate(best, g, p, c)))
                 best = i;
         MF_REFUSE_UNLESS(best >= 0, SIZE, "there are %d configurations", r);
         taken[best] = true;
@@ -294,12 +306,19 @@ static void epilogue(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
                  "    static constexpr int n_vectors = %d, m_vectors = %d, tiles = %d;\n",
                  mfi_emit_storage(g->tile < 0 ? MF_BF16 : p->chain.operand[g->tile].view.dtype), g->across, g->down,
                  g->tile >= 0);
+    if (g->buffers == 0)
+        mfi_text_add(out,
+                     "    static MF_DEVICE float *out(const args &a, mf::i32 row)\n    {\n"
+                     "        return (float *)a.data[%d] + row * a.stride[%d][0];\n    }\n",
+                     g->store, g->store);
     vector_function(out, p, g, MFI_PORT_ACROSS);
     vector_function(out, p, g, MFI_PORT_DOWN);
     mfi_text_add(
         out, "    static MF_DEVICE void apply2(const args &a, const mf::epilogue_ports<epilogue> &in, float &v0, "
              "float &v1)\n    {\n        chain<1>::inputs x, y;\n        chain<1>::point p;\n"
              "        p.c[0] = in.row;\n        p.c[1] = in.col;\n        x.acc[0] = v0;\n        y.acc[0] = v1;\n");
+    if (g->twin)
+        mfi_text_add(out, "        x.acc1[0] = in.twin[0];\n        y.acc1[0] = in.twin[1];\n");
     for (int o = 0; o < p->chain.operands; o++)
         take_port(out, p, g, o);
     mfi_text_add(out,
@@ -315,13 +334,14 @@ static const char *word(bool value)
 static void kernel_text(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
 {
     mfi_text_add(out,
-                 "struct kernel_args {\n    mf::tensor_map a, b, d, t;\n    mf::gemm90_args<epilogue> p;\n};\n\n"
-                 "typedef mf::gemm90_config<%s, %s, %d, %d, %d, %d, %s, %s, %s, %d> config;\n\n",
-                 mfi_emit_storage(p->u.matmul.a.dtype),
+                 "struct kernel_args {\n    mf::tensor_map a, b, d, t%s;\n    mf::gemm90_args<epilogue> p;\n};\n\n"
+                 "typedef mf::gemm90_config<%s, %s, %d, %d, %d, %d, %s, %s, %s, %d, %s> config;\n\n",
+                 g->twin ? ", b2" : "", mfi_emit_storage(p->u.matmul.a.dtype),
                  p->chain.operand[g->store].view.dtype == MF_F32
                      ? "float"
                      : mfi_emit_storage(p->chain.operand[g->store].view.dtype),
-                 g->bm, g->bn, g->stages, g->cluster, word(g->pingpong), word(g->a_mn), word(g->b_mn), g->buffers);
+                 g->bm, g->bn, g->stages, g->cluster, word(g->pingpong), word(g->a_mn), word(g->b_mn), g->buffers,
+                 word(g->twin));
 }
 
 mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm90 *g)
@@ -343,8 +363,8 @@ mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm9
             "extern \"C\" __global__ void __cluster_dims__(%d, 1, 1) __launch_bounds__(mf::GEMM90_THREADS, 1)\n"
             "    %s(const __grid_constant__ kernel_args k)\n{\n"
             "    extern __shared__ __align__(1024) unsigned char memory[];\n"
-            "    mf::gemm90<config, epilogue>(memory, k.a, k.b, k.d, k.t, k.p);\n}\n",
-            g->cluster, out->name);
+            "    mf::gemm90<config, epilogue>(memory, k.a, k.b, k.%s, k.d, k.t, k.p);\n}\n",
+            g->cluster, out->name, g->twin ? "b2" : "b");
         out->text = mfi_text_take(&text);
     }
     mfi_text_free(&text);
@@ -365,7 +385,7 @@ mf_status mfi_gemm90_words(mfi_words *w, const mfi_problem *p, const mfi_gemm90 
     mfi_words *own = mfi_alloc(sizeof *own);
     mf_status status = chain && own ? MF_OK : MFI_NO_MEMORY(sizeof *chain + sizeof *own);
     memset(w, 0, sizeof *w);
-    w->count = 4 * MFI_GEMM90_MAP_WORDS;
+    w->count = (g->twin ? 5 : 4) * MFI_GEMM90_MAP_WORDS;
     w->word[w->count++] = pair(mm->m, mm->n);
     w->word[w->count++] = pair(mm->k, g->tiles_m);
     w->word[w->count++] = pair(g->tiles_n, g->group);

@@ -40,6 +40,8 @@ static int64_t matmul_reach(const mfi_problem *p, int slot, const axis *a)
 
 static int64_t anchor_reach(const mfi_problem *p, int slot, const axis *a)
 {
+    if (p->anchor == MFI_MATMUL_PAIR)
+        return mfi_max64(matmul_reach(p, slot, a), matmul_reach(p->head, slot, a));
     if (p->anchor == MFI_MATMUL)
         return matmul_reach(p, slot, a);
     if (p->anchor == MFI_FFT && p->u.fft.in.slot == slot) {

@@ -7,8 +7,10 @@ int mfi_slot_uses(const mfi_problem *p, int slot)
     int found = p->anchor == MFI_FFT_PAIR ? mfi_slot_uses(p->head, slot) : 0;
     for (int o = 0; o < p->chain.operands; o++)
         found += p->chain.operand[o].view.slot == slot;
-    if (p->anchor == MFI_MATMUL)
+    if (p->anchor == MFI_MATMUL || p->anchor == MFI_MATMUL_PAIR)
         found += (p->u.matmul.a.slot == slot) + (p->u.matmul.b.slot == slot);
+    if (p->anchor == MFI_MATMUL_PAIR)
+        found += p->head->u.matmul.b.slot == slot;
     else if (p->anchor == MFI_FFT)
         found += p->u.fft.in.slot == slot;
     else if (p->anchor == MFI_SOLVE)

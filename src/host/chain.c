@@ -114,9 +114,11 @@ static int64_t anchor_bytes(const mfi_problem *p)
 {
     if (p->anchor == MFI_FFT_PAIR)
         return anchor_bytes(p->head) + chain_bytes(p->head, false);
-    if (p->anchor == MFI_MATMUL) {
+    if (p->anchor == MFI_MATMUL || p->anchor == MFI_MATMUL_PAIR) {
         const mfi_matmul *mm = &p->u.matmul;
-        return matrix_bytes(&mm->a, p, p->ndim - 2, mm->m, mm->k) + matrix_bytes(&mm->b, p, p->ndim - 2, mm->k, mm->n);
+        int rights = p->anchor == MFI_MATMUL_PAIR ? 2 : 1;
+        return matrix_bytes(&mm->a, p, p->ndim - 2, mm->m, mm->k) +
+               rights * matrix_bytes(&mm->b, p, p->ndim - 2, mm->k, mm->n);
     }
     if (p->anchor == MFI_FFT) {
         const mfi_fft *f = &p->u.fft;
@@ -161,6 +163,8 @@ static double log2_of(double n)
 double mfi_problem_flops(const mfi_problem *p)
 {
     double points = (double)mfi_problem_points(p), flops = points * p->chain.count;
+    if (p->anchor == MFI_MATMUL_PAIR)
+        flops += 4.0 * points * (double)p->u.matmul.k;
     if (p->anchor == MFI_MATMUL)
         flops += 2.0 * points * (double)p->u.matmul.k * (p->u.matmul.acc >= MFI_C64 ? 4 : 1);
     if (p->anchor == MFI_FFT_PAIR)
@@ -204,7 +208,7 @@ static void value_text(const mfi_problem *p, int v, mfi_text *out, int depth)
     }
     switch (in->kind) {
     case MFI_ACC:
-        mfi_text_add(out, "acc");
+        mfi_text_add(out, in->axis ? "acc2" : "acc");
         break;
     case MFI_LOAD:
         mfi_text_add(out, "x%d", operand ? operand->view.slot : -1);
@@ -266,8 +270,8 @@ void mfi_problem_text(const mfi_problem *p, mfi_text *out)
 {
     static const char *const kinds[] = {"fft", "ifft", "rfft", "irfft"};
     static const char *const solvers[] = {"cholesky", "solve", "cho_solve", "solve_triangular", "cholesky and solve"};
-    if (p->anchor == MFI_MATMUL) {
-        mfi_text_add(out, "matmul %s ", mf_dtype_name(p->u.matmul.a.dtype));
+    if (p->anchor == MFI_MATMUL || p->anchor == MFI_MATMUL_PAIR) {
+        mfi_text_add(out, "%s %s ", p->anchor == MFI_MATMUL ? "matmul" : "two matmuls", mf_dtype_name(p->u.matmul.a.dtype));
         shape_text(p->shape, p->ndim, out);
         mfi_text_add(out, "x%lld", (long long)p->u.matmul.k);
     } else if (p->anchor == MFI_FFT || p->anchor == MFI_FFT_PAIR) {

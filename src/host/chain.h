@@ -66,7 +66,8 @@ typedef struct mfi_chain {
     mfi_operand operand[MFI_MAX_OPERANDS];
 } mfi_chain;
 
-/* a REDUCE is a MAP with nreduce > 0; an FFT_PAIR is an FFT step of one axis with the step that makes its input */
+/* a REDUCE is a MAP with nreduce > 0; an FFT_PAIR is an FFT step of one axis with the step that makes its input; a MATMUL_PAIR has
+ * two products of one left factor, the second one (ACC of axis 1) with the right factor of `head`. */
 typedef enum mfi_anchor {
     MFI_MAP,
     MFI_MATMUL,
@@ -74,6 +75,7 @@ typedef enum mfi_anchor {
     MFI_SOLVE,
     MFI_FFT_PAIR,
     MFI_FACTOR,
+    MFI_MATMUL_PAIR,
     MFI_ANCHOR_COUNT
 } mfi_anchor;
 

@@ -224,7 +224,7 @@ mf_status mfi_context_make_current(mf_context *c)
 
 void mfi_context_prepare(mf_context *c, mfi_anchor anchor)
 {
-    anchor = anchor == MFI_FFT_PAIR ? MFI_FFT : anchor;
+    anchor = anchor == MFI_FFT_PAIR ? MFI_FFT : anchor == MFI_MATMUL_PAIR ? MFI_MATMUL : anchor;
     pthread_mutex_lock(&c->lock);
     bool first = !(c->prepared & 1u << anchor);
     c->prepared |= 1u << anchor;

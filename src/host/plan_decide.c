@@ -220,6 +220,33 @@ static mf_status join_beside(bool *joined, mf_plan *plan, int index)
     return MF_OK;
 }
 
+/* Let product `index` make another product that it alone reads, where that pays. */
+static mf_status join_products(bool *joined, mf_plan *plan, int index)
+{
+    mfi_schedule *s = plan->schedule;
+    mfi_problem *pair;
+    offers together;
+    int maker;
+    double first = 0, second = 0;
+    *joined = false;
+    if (!plan->caps->cuda || plan->choice.grouping == MFI_GROUP_APART)
+        return MF_OK;
+    MF_TRY(mfi_pair_matmul(&pair, &maker, s, index, plan->flags & MF_PLAN_MATCH_UNFUSED));
+    if (!pair)
+        return MF_OK;
+    ask(&together, plan, pair);
+    mf_status status = step_cost(&first, plan, s->step[maker]);
+    if (status == MF_OK)
+        status = step_cost(&second, plan, s->step[index]);
+    bool pays = cost(&together) <= first + second || plan->choice.grouping == MFI_GROUP_TOGETHER;
+    *joined = status == MF_OK && together.best >= 0 && pays;
+    if (*joined)
+        mfi_schedule_absorb(s, index, maker, pair);
+    else
+        mfi_problem_free(pair);
+    return status;
+}
+
 /* What the CPU's providers refuse is not tried there; nor are results that were to be rounded before they are reduced. */
 static mf_status join_all_beside(mf_plan *plan)
 {
@@ -280,7 +307,7 @@ static void narrow_step(mf_plan *plan, int index)
 static mf_status retreat(bool *retry, mf_plan *plan, int index)
 {
     mfi_problem *p = plan->schedule->step[index];
-    bool beside = p->anchor == MFI_MATMUL && p->chain.phases;
+    bool beside = (p->anchor == MFI_MATMUL && p->chain.phases) || p->anchor == MFI_MATMUL_PAIR;
     *retry = mfi_fft_is_narrow(p) || p->anchor == MFI_FFT_PAIR || beside;
     if (mfi_fft_is_narrow(p)) {
         p->shape[p->ndim - 1] = mfi_fft_terms(&p->u.fft);
@@ -430,6 +457,11 @@ static mf_status arrange(mf_plan *plan, int flags)
     }
     for (int i = 0; i < plan->schedule->steps && fuse; i++)
         MF_TRY(join_solve(plan, i));
+    for (int i = 0; i < plan->schedule->steps && fuse;) {
+        bool joined; /* then an earlier step is gone */
+        MF_TRY(join_products(&joined, plan, i));
+        i += !joined;
+    }
     if (fuse)
         MF_TRY(join_all_beside(plan));
     for (int i = 0; i < plan->schedule->steps && fuse; i++)

@@ -27,9 +27,11 @@ static void touch_step(mfi_schedule *s, const mfi_problem *p, int step)
 {
     for (int k = 0; k < p->chain.operands; k++)
         touch(s, &p->chain.operand[k].view, step);
-    if (p->anchor == MFI_MATMUL) {
+    if (p->anchor == MFI_MATMUL || p->anchor == MFI_MATMUL_PAIR) {
         touch(s, &p->u.matmul.a, step);
         touch(s, &p->u.matmul.b, step);
+        if (p->anchor == MFI_MATMUL_PAIR)
+            touch(s, &p->head->u.matmul.b, step);
     } else if (p->anchor == MFI_FFT) {
         touch(s, &p->u.fft.in, step);
     } else if (p->anchor == MFI_FFT_PAIR) {

@@ -68,7 +68,7 @@ static mf_status copy_rate(double *bytes_per_us, const mf_plan *plan)
 
 static double arithmetic_rate(const mfi_problem *p, const mfi_caps *c)
 {
-    bool tensor = p->anchor == MFI_MATMUL && mf_dtype_size(p->u.matmul.a.dtype) <= 2;
+    bool tensor = (p->anchor == MFI_MATMUL || p->anchor == MFI_MATMUL_PAIR) && mf_dtype_size(p->u.matmul.a.dtype) <= 2;
     return tensor ? c->tensor_flops_per_us : c->flops_per_us;
 }
 

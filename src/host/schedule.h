@@ -102,6 +102,11 @@ void mfi_zero_map(mfi_problem *p, const mfi_view *view);
 mf_status mfi_pair_solve(mfi_problem **out, int *reader, const mfi_schedule *s, int index);
 mf_status mfi_schedule_join_solve(mfi_schedule *s, int index, int reader, mfi_problem *pair);
 
+/* pair_matmul.c: step `index` with step *maker, a product of the same left factor that it alone reads, or NULL in *out; `round`:
+ * what it reads as it was stored. Put it in the place of both with mfi_schedule_absorb(s, index, *maker, pair);
+ * mfi_schedule_part_beside parts it again. */
+mf_status mfi_pair_matmul(mfi_problem **out, int *maker, const mfi_schedule *s, int index, bool round);
+
 /* beside.c: step `product` with what step `reduction` makes of its result or of one of its operands, or NULL in *out. Put it
  * in the place of both; or both in its place. */
 mf_status mfi_beside(mfi_problem **out, const mfi_schedule *s, int product, int reduction);

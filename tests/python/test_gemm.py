@@ -37,6 +37,51 @@ def test_one_kernel_without_local_memory(chain, dtype):
     assert step["registers"] <= 168
 
 
+PAIRS = {
+    "gate": (lambda x, w, v: mf.silu(x @ w) * (x @ v), lambda m, n: []),
+    "gate with biases, residual": (
+        lambda x, w, v, b, c, r: mf.tanh(x @ w + b) * mf.relu(x @ v + c) + r,
+        lambda m, n: [(n,), (m, 1), (m, n)],
+    ),
+    "f32": (lambda x, w, v: mf.cast(x @ w, "f32") - mf.cast(x @ v, "f32"), lambda m, n: []),
+}
+
+
+def pair_specs(m, n, k, more):
+    return [S((m, k), "bf16"), S((k, n), "bf16"), S((k, n), "bf16"), *(S(shape, "bf16") for shape in more(m, n))]
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("chain", PAIRS)
+def test_two_products_in_one_kernel(chain):
+    function, more = PAIRS[chain]
+    (step,) = steps(mf.plan(function, *pair_specs(4096, 1408, 512, more), target="sm_90a", providers="generated_gemm"))
+    assert step["anchor"] == "matmul_pair" and step["provider"] == "generated_gemm" and step["launches"] == 1
+    assert step["spills"] == 0 and step["registers"] <= 168
+
+
+@pytest.mark.compiles
+def test_products_that_stay_apart():
+    def anchors(function, *specs, **options):
+        return [s["anchor"] for s in steps(mf.plan(function, *specs, target="sm_90a", **options))]
+
+    function, more = PAIRS["gate"]
+    specs = pair_specs(4096, 1408, 512, more)
+    assert anchors(function, *specs, no_fusion=True).count("matmul") == 2
+    assert anchors(lambda x, y, w, v: mf.silu(x @ w) * (y @ v), specs[0], *specs) == ["matmul", "matmul"]
+    assert anchors(lambda x, w, v: (lambda h: (h, h * (x @ v)))(mf.silu(x @ w)), *specs).count("matmul") == 2
+    assert anchors(lambda x, w, v: mf.silu(x @ w) * (x @ v.T), *specs[:2], S((1408, 512), "bf16")) == ["matmul", "matmul"]
+    assert [s["anchor"] for s in steps(mf.plan(function, *specs, target="sm_80"))].count("matmul") == 2
+
+
+@pytest.mark.compiles
+def test_a_pair_rounds_between_where_it_was_asked_to():
+    function, more = PAIRS["gate"]
+    specs = pair_specs(4096, 1408, 512, more)
+    assert "mf::cast<mf::bf16>" in "".join(mf.plan(function, *specs, target="sm_90a", match_unfused=True).sources().values())
+    assert "mf::cast" not in "".join(mf.plan(function, *specs, target="sm_90a").sources().values())
+
+
 @pytest.mark.compiles
 def test_what_is_left_to_others():
     def provider(function, *specs, target="sm_90a"):
@@ -105,6 +150,29 @@ def test_results(chain, shape, dtype):
 def test_layouts(layout, shape):
     function, more = CHAINS["bias, silu, residual"]
     check(function, gpu_arrays(*shape, "bf16", more, layout), providers="generated_gemm")
+
+
+def pair_arrays(m, n, k, more, layout="nn"):
+    x, w, *others = gpu_arrays(m, n, k, "bf16", more, layout)
+    return [x, w, w.flip(0) if layout == "nn" else w.flip(0).T.contiguous().T, *others]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("chain", PAIRS)
+def test_pairs(chain, shape):
+    function, more = PAIRS[chain]
+    check(function, pair_arrays(*shape, more), providers="generated_gemm")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
+def test_every_configuration_of_a_pair_is_right(layout):
+    function, more = PAIRS["gate with biases, residual"]
+    arrays = pair_arrays(1000, 392, 200, more, layout)
+    report = mf.plan(function, *arrays, providers="generated_gemm", tune="off").tune(seconds=20)
+    results = [c["result"] for c in report["candidates"] if c["choice"].startswith("generated_gemm")]
+    assert len(results) > 6 and set(results) <= {"won", "slower"}, str(report)
 
 
 @pytest.mark.gpu

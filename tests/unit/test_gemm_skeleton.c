@@ -12,11 +12,12 @@
 /* An epilogue with every kind of port, the way an emitter writes one. */
 static const char epilogue[] =
     "struct chain : mf::epilogue_none {\n"
-    "    struct args { const mf::bf16 *bias; const float *scale; };\n"
+    "    struct args { const mf::bf16 *bias; const float *scale; float *result; };\n"
     "    typedef mf::%s tile_type;\n"
     "    static constexpr int n_vectors = 1, m_vectors = 1, tiles = %d;\n"
     "    static MF_DEVICE float n_vector(const args &a, int, mf::i32 col) { return mf::widen(a.bias[col]); }\n"
     "    static MF_DEVICE float m_vector(const args &a, int, mf::i32 row) { return a.scale[row]; }\n"
+    "    static MF_DEVICE float *out(const args &a, mf::i32 row) { return a.result + row * 1024ll; }\n"
     "    static MF_DEVICE float value(const mf::epilogue_ports<chain> &in, float v, int i)\n"
     "    {\n"
     "        v = v * in.down[0] + in.across[0][i];\n"
@@ -40,7 +41,7 @@ static const char kernel90[] =
     "           const __grid_constant__ mf::gemm90_args<chain> p)\n"
     "{\n"
     "    extern __shared__ __align__(1024) unsigned char memory[];\n"
-    "    mf::gemm90<mf::gemm90_config<mf::%s, %s>, chain>(memory, a, b, d, t, p);\n"
+    "    mf::gemm90<mf::gemm90_config<mf::%s, %s>, chain>(memory, a, b, b, d, t, p);\n"
     "}\n";
 
 static const char kernel80[] = "#include \"device/gemm_sm80.cuh\"\n%s"
@@ -87,7 +88,7 @@ static void expect_clean(const char *kernel, const char *arch, const char *type,
     mf_free(log);
 }
 
-/* OUT, BM, BN, STAGES, CLUSTER, PINGPONG, A_MN, B_MN, BUFFERS */
+/* OUT, BM, BN, STAGES, CLUSTER, PINGPONG, A_MN, B_MN, BUFFERS, TWIN */
 Test(gemm_skeleton, sm90)
 {
     static const struct {
@@ -95,13 +96,17 @@ Test(gemm_skeleton, sm90)
         int tiles;
         const char *parameters;
     } cases[] = {
-        {"bf16", 1, "mf::bf16, 128, 128, 4, 1, false, false, false, 2"},
-        {"bf16", 1, "mf::bf16, 128, 256, 3, 2, false, false, true, 4"},
-        {"f16", 1, "mf::f16, 256, 128, 3, 2, false, false, true, 4"},
-        {"bf16", 1, "mf::bf16, 128, 128, 5, 2, true, false, true, 4"},
-        {"bf16", 1, "mf::bf16, 128, 192, 4, 1, true, true, false, 3"},
-        {"f16", 0, "float, 128, 192, 4, 1, false, true, true, 2"},
-        {"bf16", 0, "mf::f16, 128, 256, 3, 1, false, false, false, 2"},
+        {"bf16", 1, "mf::bf16, 128, 128, 4, 1, false, false, false, 2, false"},
+        {"bf16", 1, "mf::bf16, 128, 256, 3, 2, false, false, true, 4, false"},
+        {"f16", 1, "mf::f16, 256, 128, 3, 2, false, false, true, 4, false"},
+        {"bf16", 1, "mf::bf16, 128, 128, 5, 2, true, false, true, 4, false"},
+        {"bf16", 1, "mf::bf16, 128, 192, 4, 1, true, true, false, 3, false"},
+        {"f16", 0, "float, 128, 192, 4, 1, false, true, true, 2, false"},
+        {"bf16", 0, "mf::f16, 128, 256, 3, 1, false, false, false, 2, false"},
+        {"bf16", 1, "mf::bf16, 64, 256, 4, 2, true, false, true, 3, false"},
+        {"f16", 0, "float, 128, 128, 5, 2, true, false, true, 0, false"},
+        {"bf16", 1, "mf::bf16, 128, 256, 3, 2, false, false, true, 4, true"},
+        {"bf16", 0, "float, 64, 256, 4, 1, true, false, false, 4, true"},
     };
     if (!have_nvrtc())
         return;

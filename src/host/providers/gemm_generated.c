@@ -16,7 +16,7 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     mfi_gemm90 g;
     MF_REFUSE_UNLESS(c->cuda, WRONG_TARGET, "generated kernels run on GPUs");
-    MF_REFUSE_UNLESS(p->anchor == MFI_MATMUL, NOT_ANCHOR, "matrix products only");
+    MF_REFUSE_UNLESS(p->anchor == MFI_MATMUL || p->anchor == MFI_MATMUL_PAIR, NOT_ANCHOR, "matrix products only");
 #ifndef MFI_WITH_CUDA
     return mfi_refuse(bid, MFI_R_NOT_BUILT, "built without CUDA's headers");
 #endif
@@ -120,10 +120,12 @@ static mf_status run(void *opaque, const mfi_run *r)
     uint64_t words[MFI_MAX_WORDS];
     memcpy(words, s->words.word, (size_t)s->words.count * sizeof *words);
     const mfi_view *d = &p->chain.operand[g->store].view, *t = g->tile < 0 ? d : &p->chain.operand[g->tile].view;
+    const mfi_view *b2 = g->twin ? &p->head->u.matmul.b : &mm->b;
+    const int box = g->bn / (g->twin ? 2 : g->cluster);
     const mfi_tensor_map maps[] = {factor_map(r, &mm->a, 1, mm->k, mm->m, g->a_mn, g->bm),
-                                   factor_map(r, &mm->b, 0, mm->k, mm->n, g->b_mn, g->bn / g->cluster),
-                                   tile_map(r, d, mm), tile_map(r, t, mm)};
-    for (int i = 0; i < 4; i++)
+                                   factor_map(r, &mm->b, 0, mm->k, mm->n, g->b_mn, box), tile_map(r, d, mm),
+                                   tile_map(r, t, mm), factor_map(r, b2, 0, mm->k, mm->n, g->b_mn, box)};
+    for (int i = 0; i < (g->twin ? 5 : 4); i++)
         MF_TRY(mfi_cuda_tensor_map(words + (ptrdiff_t)i * MFI_GEMM90_MAP_WORDS, &maps[i]));
     for (int o = 0; o < p->chain.operands; o++)
         words[s->words.data + o] = mfi_run_address(r, &p->chain.operand[o].view);
