@@ -12,15 +12,20 @@ typedef struct frame {
     void *const *slots;
     const mfi_acc_block *acc;
     char *element, *row; /* arenas */
+    int64_t kept_from;   /* index of the element that kept values begin with */
     mfi_acc *part;       /* accumulators of the chunk being reduced: [reduction][row of the group] */
     value v[MFI_MAX_VALUES];
 } frame;
 
 /* ---- uops ---- */
 
+/* The first element again and again: what is there is copied behind itself. */
 static void fill(void *dst, const void *src, int64_t n, int size)
 {
-    mfi_gather_line(dst, src, 0, n, size);
+    int64_t done = mfi_min64(n, 8), end = n * size;
+    mfi_gather_line(dst, src, 0, done, size);
+    for (done *= size; done < end; done *= 2)
+        memcpy((char *)dst + done, dst, (size_t)mfi_min64(done, end - done));
 }
 
 /* The value's n elements as a block. */
@@ -79,10 +84,33 @@ static void store(frame *f, const mfi_uop *u, int64_t index, int n)
     mfi_walk_scatter(w, f->slots, index, n, src);
 }
 
+/* Operands that have one value for each row of the block: row by row, where they are scalars. */
+static void apply_rows(frame *f, const mfi_uop *u, char *dst, int n)
+{
+    const int16_t operand[3] = {u->a, u->b < 0 ? u->a : u->b, u->c < 0 ? u->b < 0 ? u->a : u->b : u->c};
+    const char *p[3];
+    int64_t each = mfi_min64(f->chain->row_length, n), step[3];
+    unsigned scalars = 0, all = u->c < 0 ? MFI_SCALAR_A | MFI_SCALAR_B : MFI_SCALAR_A | MFI_SCALAR_B | MFI_SCALAR_C;
+    for (int k = 0; k < 3; k++) {
+        value v = f->v[operand[k]];
+        bool by_row = u->by_row & 1u << k;
+        p[k] = v.p;
+        step[k] = v.scalar ? 0 : by_row ? u->operand_size[k] : each * u->operand_size[k];
+        scalars |= v.scalar || by_row ? all & 1u << k : 0;
+    }
+    for (int64_t i = 0; i < n; i += each, dst += each * u->size) {
+        u->apply(scalars == all ? 1 : (int)each, scalars == all ? 0 : scalars, dst, p[0], p[1], p[2]);
+        if (scalars == all)
+            fill(dst, dst, each, u->size);
+        for (int k = 0; k < 3; k++)
+            p[k] += step[k];
+    }
+}
+
 static void apply(frame *f, const mfi_uop *u, char *dst, int64_t index, int n, bool scalar)
 {
     value a = f->v[u->a], b = u->b < 0 ? a : f->v[u->b], c = u->c < 0 ? b : f->v[u->c];
-    if (scalar || (a.scalar && b.scalar && c.scalar)) {
+    if (scalar || (!u->by_row && a.scalar && b.scalar && c.scalar)) {
         u->apply(1, 0, dst, a.p, b.p, c.p);
         f->v[u->dst] = (value){dst, true};
         return;
@@ -93,10 +121,14 @@ static void apply(frame *f, const mfi_uop *u, char *dst, int64_t index, int n, b
         char *p = mfi_walk_line(w, f->slots, index, n, &stride);
         dst = p && stride == w->size && aligned(p, w->alignment) ? p : dst;
     }
+    f->v[u->dst] = (value){dst, false};
+    if (u->by_row) {
+        apply_rows(f, u, dst, n);
+        return;
+    }
     unsigned flags = (u->b >= 0 && a.scalar ? MFI_SCALAR_A : 0) | (u->b >= 0 && b.scalar ? MFI_SCALAR_B : 0) |
                      (u->c >= 0 && c.scalar ? MFI_SCALAR_C : 0);
     u->apply(n, flags, dst, a.p, b.p, c.p);
-    f->v[u->dst] = (value){dst, false};
 }
 
 static void cast(frame *f, const mfi_uop *u, char *dst, int n)
@@ -188,19 +220,36 @@ static void finish(frame *f, const mfi_uop *u, char *dst, int rows)
         mfi_acc_finish(&acc[i], &f->chain->reduce[u->reduce], dst + (int64_t)i * u->size);
 }
 
+static char *kept_at(const frame *f, const mfi_uop *u, int64_t index)
+{
+    return f->element + u->keep + (index - f->kept_from) * u->size;
+}
+
+/* A later phase reads a whole block of it. */
+static void keep(frame *f, const mfi_uop *u, int n)
+{
+    value *v = &f->v[u->dst];
+    if (v->scalar)
+        fill(v->p, v->p, n, u->size);
+    v->scalar = false;
+}
+
 /* A list over elements [index, index + n) of its walks, which belong to `rows` rows. scalar: one element stands for
  * all. */
 static void run_list(frame *f, mfi_list list, char *arena, int64_t index, int n, int rows, bool scalar)
 {
     const mfi_uop *u = &f->chain->uop[list.first], *end = u + list.count;
     for (; u != end; u++) {
-        char *dst = arena + u->buffer;
+        char *dst = u->keep ? kept_at(f, u, index) : arena + u->buffer;
         switch (u->kind) {
         case MFI_U_LOAD:
             load(f, u, dst, index, n, scalar);
             break;
         case MFI_U_ACC:
             f->v[u->dst] = (value){(char *)f->acc->data + (index - f->acc->base) * u->size, false};
+            break;
+        case MFI_U_KEPT:
+            f->v[u->dst] = (value){dst, false};
             break;
         case MFI_U_CONST:
             constant(f, u, dst);
@@ -227,6 +276,8 @@ static void run_list(frame *f, mfi_list list, char *arena, int64_t index, int n,
         default:
             store(f, u, index, n);
         }
+        if (u->keep && u->kind != MFI_U_KEPT)
+            keep(f, u, n);
     }
 }
 
@@ -321,30 +372,37 @@ static void merge_parts(const mfi_cpu_chain *c, int phase, int rows, mfi_acc *to
             mfi_acc_merge(&total[r * c->group + i], &part[r * c->group + i], &c->reduce[r]);
 }
 
-typedef void phase_fn(frame *f, int phase, const group *g, mfi_acc *total);
-
 /* Chunk after chunk on this thread. */
-static void phase_here(frame *f, int phase, const group *g, mfi_acc *total)
-{
-    const mfi_cpu_chain *c = f->chain;
-    for (int64_t k = 0; k < c->chunks; k++) {
-        run_chunk(f, phase, g, k * c->chunk, mfi_min64((k + 1) * c->chunk, c->row_length));
-        if (phase < c->phases)
-            merge_parts(c, phase, g->rows, total, f->part);
-    }
-}
-
-static void run_group(frame *f, const group *g, mfi_acc *total, phase_fn *run_phase)
+static void run_phase(frame *f, int phase, const group *g, mfi_acc *total)
 {
     const mfi_cpu_chain *c = f->chain;
     mfi_acc *part = f->part;
+    if (c->chunks == 1) {
+        f->part = total;
+        run_chunk(f, phase, g, 0, c->row_length);
+        f->part = part;
+        return;
+    }
+    f->part = total;
+    if (phase < c->phases)
+        start_parts(f, phase, g->rows);
+    f->part = part;
+    for (int64_t k = 0; k < c->chunks; k++) {
+        run_chunk(f, phase, g, k * c->chunk, mfi_min64((k + 1) * c->chunk, c->row_length));
+        if (phase < c->phases)
+            merge_parts(c, phase, g->rows, total, part);
+    }
+}
+
+static void run_group(frame *f, const group *g, mfi_acc *total)
+{
+    const mfi_cpu_chain *c = f->chain;
+    mfi_acc *part = f->part;
+    f->kept_from = g->first * c->row_length;
     for (int phase = 0; phase <= c->phases; phase++) {
         run_rows(f, c->row[phase], g);
         if (phase == c->phases && !c->element_stores)
             break;
-        f->part = total;
-        if (phase < c->phases)
-            start_parts(f, phase, g->rows);
         f->part = part;
         run_phase(f, phase, g, total);
         f->part = total; /* for the next row list */
@@ -412,7 +470,7 @@ void mfi_cpu_chain_run(const mfi_cpu_chain *c, void *const *slots, int64_t begin
     }
     for (int64_t i = begin; i < end;) {
         group g = next_group(c, i, end);
-        run_group(&f, &g, total, phase_here);
+        run_group(&f, &g, total);
         i += g.rows;
     }
 }

@@ -1,6 +1,8 @@
 /* Second half of compiling a CPU chain: the order of the work, its uops, their buffers. */
 #include "cpu_compile.h"
 
+enum { LEAST_ROW = 32 }; /* from that length on a call of a loop for each row costs less than repeating its values */
+
 /* ---- buffers ---- */
 
 static int value_size(const mfi_compiler *c, int i)
@@ -59,6 +61,12 @@ static int16_t add_walk(mfi_compiler *c, const mfi_instr *in, mfi_value_class cl
     return index;
 }
 
+/* Row values are scalars to the loops over such rows; shorter ones go through the loops together. */
+static bool row_by_row(const mfi_compiler *c)
+{
+    return c->out->layout == MFI_LAYOUT_SHORT && c->out->row_length >= LEAST_ROW;
+}
+
 /* Operand value v of a uop of class `class`: row values reach blocks repeated, except that a LONG row has just one. */
 static int16_t operand_value(mfi_compiler *c, int16_t v, mfi_value_class class)
 {
@@ -100,6 +108,17 @@ static void add_memory(mfi_compiler *c, mfi_uop *u, const mfi_instr *in, mfi_val
     }
 }
 
+static void add_apply(mfi_compiler *c, mfi_uop *u, const mfi_instr *in, mfi_value_class class)
+{
+    const int16_t v[3] = {in->a, in->b, in->c};
+    int count = mfi_op_arity(in->op);
+    u->apply = c->loops->apply[in->from][in->op];
+    for (int k = 0; k < 3; k++)
+        u->operand_size[k] = (uint8_t)value_size(c, v[k < count ? k : count - 1]);
+    for (int k = 0; k < count && class == MFI_ELEMENT && row_by_row(c); k++)
+        u->by_row |= (uint8_t)(c->class[v[k]] == MFI_ROW ? 1u << k : 0);
+}
+
 static void add_cast(mfi_compiler *c, mfi_uop *u, const mfi_instr *in)
 {
     mf_dtype dtype = (mf_dtype)in->dtype;
@@ -118,7 +137,7 @@ static void add_instr(mfi_compiler *c, int i)
     int16_t v[3] = {-1, -1, -1}, used[3] = {-1, -1, -1};
     int count = in->kind == MFI_REDUCE ? 0 : mfi_instr_operands(in, v);
     for (int k = 0; k < count; k++)
-        used[k] = operand_value(c, v[k], class);
+        used[k] = in->kind == MFI_APPLY && row_by_row(c) ? v[k] : operand_value(c, v[k], class);
     mfi_uop *u = add(c, (mfi_uop_kind)kinds[in->kind]);
     u->a = used[0], u->b = used[1], u->c = used[2];
     u->dst = in->kind == MFI_STORE ? -1 : (int16_t)i;
@@ -130,7 +149,7 @@ static void add_instr(mfi_compiler *c, int i)
     else if (in->kind == MFI_INDEX)
         add_index(c, u, in, class);
     else if (in->kind == MFI_APPLY)
-        u->apply = c->loops->apply[in->from][in->op];
+        add_apply(c, u, in, class);
     else if (in->kind == MFI_CAST)
         add_cast(c, u, in);
     else if (in->kind == MFI_REDUCE)
@@ -224,14 +243,48 @@ static void list_stores(mfi_compiler *c, mfi_list *list)
     end_list(c, list, MFI_ROW);
 }
 
-static void mark_elements(const mfi_compiler *c, int i, bool *want)
+/* The uop of an element list before `phase` that computes value i; NULL: none, or what it computes lies in memory. */
+static mfi_uop *earlier(const mfi_compiler *c, int i, int phase)
+{
+    for (int p = 0; p < phase; p++)
+        for (int k = 0; k < c->out->element[p].count; k++) {
+            mfi_uop *u = &c->out->uop[c->out->element[p].first + k];
+            if (u->dst == i &&
+                (u->kind == MFI_U_APPLY || u->kind == MFI_U_CAST || (u->kind == MFI_U_LOAD && !u->native)))
+                return u;
+        }
+    return NULL;
+}
+
+static int64_t kept_length(const mfi_cpu_chain *out)
+{
+    return (int64_t)mfi_align_up((size_t)mfi_max64(out->row_length, out->block), 16);
+}
+
+/* Have value i of an earlier phase kept, if there is one and it fits. `keep` is in bytes per element, from 1 on, until
+ * scale_buffers. */
+static bool keep_value(mfi_compiler *c, int i, int phase)
+{
+    mfi_cpu_chain *out = c->out;
+    bool whole = out->chunks == 1 && (out->layout == MFI_LAYOUT_SHORT || out->layout == MFI_LAYOUT_LONG);
+    mfi_uop *u = whole ? earlier(c, i, phase) : NULL;
+    if (u && !u->keep && (c->kept_size + u->size) * kept_length(out) <= MFI_CPU_KEPT) {
+        u->keep = c->kept_size + 1;
+        c->kept_size += u->size;
+    }
+    return u && u->keep;
+}
+
+static void mark_elements(mfi_compiler *c, int i, int phase, bool *want)
 {
     int16_t v[3];
     if (want[i] || c->class[i] != MFI_ELEMENT)
         return;
     want[i] = true;
+    if (keep_value(c, i, phase))
+        return;
     for (int k = mfi_instr_operands(mfi_instr_of(c, i), v) - 1; k >= 0; k--)
-        mark_elements(c, v[k], want);
+        mark_elements(c, v[k], phase, want);
 }
 
 /* The element values that the reductions of a phase, or in the last one the stores, need; then those. */
@@ -244,12 +297,18 @@ static void list_elements(mfi_compiler *c, mfi_list *list, int phase)
         goal[i] = c->needed[i] && (phase < c->out->phases ? in->kind == MFI_REDUCE && c->ready[i] == phase + 1
                                                           : in->kind == MFI_STORE && c->class[i] == MFI_ELEMENT);
         if (goal[i])
-            mark_elements(c, in->a, want);
+            mark_elements(c, in->a, phase, want);
     }
     *list = begin_list(c);
-    for (int i = 0; i < count; i++)
-        if (want[i])
+    for (int i = 0; i < count; i++) {
+        const mfi_uop *kept = want[i] ? earlier(c, i, phase) : NULL;
+        if (kept && kept->keep) {
+            mfi_uop *u = add(c, MFI_U_KEPT);
+            u->dst = (int16_t)i, u->size = kept->size, u->keep = kept->keep;
+        } else if (want[i]) {
             add_instr(c, i);
+        }
+    }
     for (int i = 0; i < count; i++)
         if (goal[i] && phase < c->out->phases)
             add_fold(c, i);
@@ -318,9 +377,10 @@ static void scale_buffers(mfi_compiler *c)
 {
     mfi_cpu_chain *out = c->out;
     int block = out->block;
+    int64_t most = MFI_CPU_SCRATCH - c->kept_size * kept_length(out);
     while (block > 256 && scratch_bytes(c, block) > 48 * 1024)
         block /= 2;
-    while (block > 16 && scratch_bytes(c, block) > MFI_CPU_SCRATCH)
+    while (block > 16 && scratch_bytes(c, block) > most)
         block /= 2;
     out->block = block;
     out->group = group_rows(out, block);
@@ -343,7 +403,11 @@ static void scale_buffers(mfi_compiler *c)
         out->reduce[r].narrow_buffer = at;
         at += 16 * group;
     }
-    out->element_bytes = (int32_t)mfi_align_up((size_t)at, 64);
+    at = (int32_t)mfi_align_up((size_t)at, 64);
+    for (int i = 0; i < out->uops; i++)
+        if (out->uop[i].keep)
+            out->uop[i].keep = at + (out->uop[i].keep - 1) * (int32_t)kept_length(out);
+    out->element_bytes = (int32_t)mfi_align_up((size_t)(at + c->kept_size * (int32_t)kept_length(out)), 64);
 }
 
 /* ---- entry ---- */

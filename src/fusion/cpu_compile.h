@@ -21,6 +21,7 @@ typedef struct mfi_compiler {
     int32_t element_at;              /* element bytes per element of a block */
     bool register_free[MFI_MAX_VALUES];
     int registers;
+    int32_t kept_size; /* bytes of kept values per element of a group */
     struct {
         int32_t at;
         int size;

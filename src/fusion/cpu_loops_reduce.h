@@ -52,6 +52,10 @@ M_INLINE void times_complex(mfi_acc *acc, double re, double im)
 #define INTO_any(acc, value) (acc)->i |= (value)
 #define INTO_all(acc, value) (acc)->i &= (value)
 
+#define HALVE(A, STEP, half)                                                                                           \
+    for (int j = 0; j < (half); j++)                                                                                   \
+        lane[j] = STEP(A, lane[j], lane[j + (half)]);
+
 /* A: type of a narrow accumulator. */
 #define REDUCTION(name, suffix, T, A, identity, STEP, INTO)                                                            \
     static void fold_##name##_##suffix(int n, const void *src, mfi_acc *acc)                                           \
@@ -62,13 +66,15 @@ M_INLINE void times_complex(mfi_acc *acc, double re, double im)
         if (n >= LANES) {                                                                                              \
             A lane[LANES];                                                                                             \
             for (int j = 0; j < LANES; j++)                                                                            \
-                lane[j] = identity;                                                                                    \
-            for (; i + LANES <= n; i += LANES)                                                                         \
+                lane[j] = STEP(A, total, a[j]);                                                                        \
+            for (i = LANES; i + LANES <= n; i += LANES)                                                                \
                 for (int j = 0; j < LANES; j++)                                                                        \
                     lane[j] = STEP(A, lane[j], a[i + j]);                                                              \
-            for (int half = LANES / 2; half; half /= 2)                                                                \
-                for (int j = 0; j < half; j++)                                                                         \
-                    lane[j] = STEP(A, lane[j], lane[j + half]);                                                        \
+            HALVE(A, STEP, 16)                                                                                         \
+            HALVE(A, STEP, 8)                                                                                          \
+            HALVE(A, STEP, 4)                                                                                          \
+            HALVE(A, STEP, 2)                                                                                          \
+            HALVE(A, STEP, 1)                                                                                          \
             total = lane[0];                                                                                           \
         }                                                                                                              \
         for (; i < n; i++)                                                                                             \

@@ -1,12 +1,12 @@
 /* The compiled form of a CPU chain, between cpu_compile.c (schedules, assigns buffers) and cpu_run.c (executes).
  *
  * Values have a class: uniform (one for the whole domain), row (one per row of a reduction) or element. Uniform values
- * are computed once a run, row values once per group of rows, element values block by block in each phase that needs
- * them.
+ * are computed once a run, row values once per group of rows, element values block by block in the first phase that needs
+ * them; later phases find them kept if a group's fit in cache, and else compute them again.
  *
  * A group of rows is run in one of three layouts:
  *   LONG     one row; row values are scalars to the element loops.
- *   SHORT    several whole rows fill a block; row values are repeated into it.
+ *   SHORT    several whole rows fill a block; row values are scalars to the loops over each row, or repeated into it.
  *   COLUMN   memory is contiguous along the last row dim, not along the row: a block holds `width` neighbouring rows
  * times a few reduction indices, rows varying fastest, and row values have the width of the block. The order in which a
  * row's elements are summed depends on the layout, so on the problem, and on nothing else: not on the rows of the
@@ -29,6 +29,7 @@ typedef enum mfi_uop_kind {
     MFI_U_INDEX,
     MFI_U_APPLY,
     MFI_U_CAST,
+    MFI_U_KEPT,   /* element value of an earlier phase */
     MFI_U_REPEAT, /* row value → block */
     MFI_U_FOLD,   /* element value → accumulators of reduction `reduce` */
     MFI_U_FINISH, /* accumulators → row value */
@@ -42,7 +43,10 @@ typedef struct mfi_uop {
     int16_t dst, a, b, c; /* values */
     int16_t walk, reduce; /* indices */
     int16_t direct;       /* APPLY: walk to write to at once, -1 */
-    int32_t buffer;       /* offset of dst's memory in its arena */
+    uint8_t by_row;       /* APPLY: operands, one bit each, that have a value for each row of the block */
+    uint8_t operand_size[3];
+    int32_t buffer; /* offset of dst's memory in its arena */
+    int32_t keep;   /* 0, or offset in the element arena of a whole group's values, which later phases read */
     mfi_apply_loop *apply;
     mfi_convert_loop *convert, *widen; /* LOAD: convert; STORE: convert; CAST: convert, then widen (or NULL) */
     double re, im;
@@ -78,7 +82,7 @@ struct mfi_cpu_chain {
     int64_t chunk, chunks; /* reduction indices per partial result, and partial results per row */
     int block, group;      /* elements of a block, most rows of a group */
     /* arenas, in bytes */
-    int32_t element_bytes; /* the thread's: element buffers, then fill, raw and narrow accumulators */
+    int32_t element_bytes; /* the thread's: element buffers, then fill, raw, narrow accumulators, kept values */
     int32_t fill, raw;
     int32_t row_bytes; /* the group's: uniform and row values */
     mfi_list uniform, row[MFI_MAX_PHASES + 1], element[MFI_MAX_PHASES + 1], row_stores;
@@ -88,6 +92,7 @@ struct mfi_cpu_chain {
 };
 
 #define MFI_CPU_SCRATCH (256 * 1024) /* bytes that a thread's arenas may take together */
+#define MFI_CPU_KEPT (128 * 1024)    /* of them, for kept values */
 
 /* mfi_cpu_chain_new with the loops of one instruction set. */
 mf_status mfi_cpu_chain_new_isa(mfi_cpu_chain **out, const mfi_problem *p, const mfi_loops *loops);
