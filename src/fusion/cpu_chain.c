@@ -422,6 +422,7 @@ static mfi_acc *open_frame(frame *f, const mfi_cpu_chain *c, void *const *slots,
     f->chain = c;
     f->slots = slots;
     f->acc = acc;
+    f->kept_from = 0;
     f->element = scratch;
     f->row = rows;
     mfi_acc *total = (mfi_acc *)(void *)(rows + c->row_bytes);

@@ -111,12 +111,12 @@ static void add_memory(mfi_compiler *c, mfi_uop *u, const mfi_instr *in, mfi_val
 static void add_apply(mfi_compiler *c, mfi_uop *u, const mfi_instr *in, mfi_value_class class)
 {
     const int16_t v[3] = {in->a, in->b, in->c};
-    int count = mfi_op_arity(in->op);
     u->apply = c->loops->apply[in->from][in->op];
-    for (int k = 0; k < 3; k++)
-        u->operand_size[k] = (uint8_t)value_size(c, v[k < count ? k : count - 1]);
-    for (int k = 0; k < count && class == MFI_ELEMENT && row_by_row(c); k++)
-        u->by_row |= (uint8_t)(c->class[v[k]] == MFI_ROW ? 1u << k : 0);
+    for (int k = 0; k < mfi_op_arity(in->op); k++) {
+        u->operand_size[k] = (uint8_t)value_size(c, v[k]);
+        if (class == MFI_ELEMENT && c->class[v[k]] == MFI_ROW && row_by_row(c))
+            u->by_row |= (uint8_t)(1u << k);
+    }
 }
 
 static void add_cast(mfi_compiler *c, mfi_uop *u, const mfi_instr *in)
@@ -407,7 +407,7 @@ static void scale_buffers(mfi_compiler *c)
     for (int i = 0; i < out->uops; i++)
         if (out->uop[i].keep)
             out->uop[i].keep = at + (out->uop[i].keep - 1) * (int32_t)kept_length(out);
-    out->element_bytes = (int32_t)mfi_align_up((size_t)(at + c->kept_size * (int32_t)kept_length(out)), 64);
+    out->element_bytes = (int32_t)mfi_align_up((size_t)at + (size_t)c->kept_size * (size_t)kept_length(out), 64);
 }
 
 /* ---- entry ---- */

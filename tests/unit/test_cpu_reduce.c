@@ -182,6 +182,25 @@ Test(cpu_reduce, softmax_in_place)
     softmax(3000, 5, true);
 }
 
+/* What a later phase reads again is one value for a whole block here, another for the next. */
+Test(cpu_reduce, kept_values_that_are_scalars_of_their_blocks)
+{
+    enum { M = 3, A = 4, B = 2048 };
+    const int64_t in[] = {A, 1, 0}, out[] = {A * B, B, 1};
+    mfi_problem p = {.ndim = 3, .nreduce = 2, .shape = {M, A, B}};
+    int e = apply(&p, MF_OP_SQUARE, MFI_F32, load(&p, 0, MF_F32, in), -1);
+    store(&p, apply(&p, MF_OP_DIVIDE, MFI_F32, e, reduce(&p, MF_SUM, MFI_F32, e)), 1, MF_F32, out);
+    float x[M * A], *y = malloc(sizeof(float) * M * A * B);
+    for (int i = 0; i < M * A; i++)
+        x[i] = (float)(i % A + 1);
+    run(&p, (void *[]){x, y}, 1);
+    for (int i = 0; i < M * A * B; i++) {
+        float v = x[i / B];
+        cr_assert_eq(y[i], v * v / (30 * B), "%d: %g", i, (double)y[i]);
+    }
+    free(y);
+}
+
 Test(cpu_reduce, nan_and_empty_rows)
 {
     const int64_t strides[] = {5, 1}, out[] = {1, 0};
