@@ -271,7 +271,8 @@ void mfi_problem_text(const mfi_problem *p, mfi_text *out)
     static const char *const kinds[] = {"fft", "ifft", "rfft", "irfft"};
     static const char *const solvers[] = {"cholesky", "solve", "cho_solve", "solve_triangular", "cholesky and solve"};
     if (p->anchor == MFI_MATMUL || p->anchor == MFI_MATMUL_PAIR) {
-        mfi_text_add(out, "%s %s ", p->anchor == MFI_MATMUL ? "matmul" : "two matmuls", mf_dtype_name(p->u.matmul.a.dtype));
+        mfi_text_add(out, "%s %s ", p->anchor == MFI_MATMUL ? "matmul" : "two matmuls",
+                     mf_dtype_name(p->u.matmul.a.dtype));
         shape_text(p->shape, p->ndim, out);
         mfi_text_add(out, "x%lld", (long long)p->u.matmul.k);
     } else if (p->anchor == MFI_FFT || p->anchor == MFI_FFT_PAIR) {
