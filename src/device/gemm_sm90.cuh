@@ -292,6 +292,14 @@ template <class C, class E> struct gemm90_vectors {
     }
 };
 
+// Keeps the accumulators in their registers from one product to the next: a move would read what is still being written.
+template <class C> MF_DEVICE void gemm90_pin(float (&acc)[C::BLOCKS][C::BN / 2])
+{
+    MF_UNROLL
+    for (int block = 0; block < C::BLOCKS; block++)
+        wgmma_pin(acc[block]);
+}
+
 // `meanwhile` runs once, under the first products.
 template <class C, class W, class F>
 MF_DEVICE void gemm90_multiply(const W &walk, u32 w, u32 lane, i32 turn, float (&acc)[C::BLOCKS][C::BN / 2],
@@ -305,6 +313,7 @@ MF_DEVICE void gemm90_multiply(const W &walk, u32 w, u32 lane, i32 turn, float (
     for (i32 kb = 0; kb < walk.k_blocks; kb++, ring_next<C::STAGES>(at)) {
         barrier_wait(walk.full(at.slot), at.parity);
         u64 offset = at.slot * (C::STAGE_BYTES / 16);
+        gemm90_pin<C>(acc);
         wgmma_fence();
         MF_UNROLL
         for (int step = 0; step < C::BK / 16; step++) {
@@ -315,6 +324,7 @@ MF_DEVICE void gemm90_multiply(const W &walk, u32 w, u32 lane, i32 turn, float (
                                                        b_base + offset + step * b_step, kb > 0 || step > 0);
         }
         wgmma_commit();
+        gemm90_pin<C>(acc);
         if (kb > 0) {
             wgmma_wait<1>();
             gemm90_release<C>(walk, before, lane);
@@ -329,9 +339,7 @@ MF_DEVICE void gemm90_multiply(const W &walk, u32 w, u32 lane, i32 turn, float (
             barrier_arrive(walk.turn(w ^ 1));
     }
     wgmma_wait<0>();
-    MF_UNROLL
-    for (int block = 0; block < C::BLOCKS; block++)
-        wgmma_pin(acc[block]);
+    gemm90_pin<C>(acc);
     gemm90_release<C>(walk, before, lane);
 }
 

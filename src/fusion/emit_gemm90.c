@@ -65,14 +65,6 @@ static int only_store(const mfi_chain *c)
     return found;
 }
 
-static bool rounds(const mfi_chain *c)
-{
-    for (int i = 0; i < c->count; i++)
-        if (c->instr[i].kind == MFI_CAST && mf_dtype_size((mf_dtype)c->instr[i].dtype) < 4)
-            return true;
-    return false;
-}
-
 static bool suits(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     const mfi_matmul *mm = &p->u.matmul;
@@ -93,8 +85,6 @@ static bool suits(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, mfi_bi
     MF_REFUSE_UNLESS(p->nreduce == 0 && p->chain.phases == 0 && mfi_chain_is_elementwise(&p->chain) &&
                          !mfi_chain_has_extents(&p->chain),
                      NO_EPILOGUE, "elementwise chains only");
-    /* Such kernels gave wrong results on an H200, and others at each run; without the rounding the same chains are right. */
-    MF_REFUSE_UNLESS(!rounds(&p->chain), NO_EPILOGUE, "a value is rounded within the chain");
     MF_REFUSE_UNLESS(store >= 0, NO_EPILOGUE, "one result, not several");
     const mfi_instr *in = &p->chain.instr[store];
     g->store = in->operand;
