@@ -22,7 +22,9 @@ ACTIVATIONS = {
 
 
 def slope(activation, z):
-    """The derivative by central differences in float64, right to about 1e-9."""
+    """The derivative by central differences in float64, right to about 1e-9; relu's, whose kink they would blur, by its sign."""
+    if activation == "relu":
+        return (z > 0).astype(float)
     return (ACTIVATIONS[activation](z + 1e-5) - ACTIVATIONS[activation](z - 1e-5)) / 2e-5
 
 
