@@ -192,6 +192,25 @@ static mf_status join_solve(mf_plan *plan, int index)
     return MF_OK;
 }
 
+/* Let step `index` do what step `other` does as well, as the problem `both`, where that pays. Takes `both`. */
+static mf_status absorb(bool *joined, mf_plan *plan, int index, int other, mfi_problem *both)
+{
+    mfi_schedule *s = plan->schedule;
+    offers together;
+    double own = 0, others = 0;
+    ask(&together, plan, both);
+    mf_status status = step_cost(&own, plan, s->step[index]);
+    if (status == MF_OK)
+        status = step_cost(&others, plan, s->step[other]);
+    bool pays = cost(&together) <= own + others || plan->choice.grouping == MFI_GROUP_TOGETHER;
+    *joined = status == MF_OK && together.best >= 0 && pays;
+    if (*joined)
+        mfi_schedule_absorb(s, index, other, both);
+    else
+        mfi_problem_free(both);
+    return status;
+}
+
 /* Let product `index` give what another step reduces beside it, where that pays. */
 static mf_status join_beside(bool *joined, mf_plan *plan, int index)
 {
@@ -199,23 +218,10 @@ static mf_status join_beside(bool *joined, mf_plan *plan, int index)
     *joined = false;
     for (int r = 0; r < s->steps && s->step[index]->anchor == MFI_MATMUL && !*joined; r++) {
         mfi_problem *both = NULL;
-        offers together;
-        double product = 0, reduction = 0;
         if (r != index)
             MF_TRY(mfi_beside(&both, s, index, r));
-        if (!both)
-            continue;
-        ask(&together, plan, both);
-        mf_status status = step_cost(&product, plan, s->step[index]);
-        if (status == MF_OK)
-            status = step_cost(&reduction, plan, s->step[r]);
-        bool pays = cost(&together) <= product + reduction || plan->choice.grouping == MFI_GROUP_TOGETHER;
-        *joined = status == MF_OK && together.best >= 0 && pays;
-        if (*joined)
-            mfi_schedule_absorb(s, index, r, both);
-        else
-            mfi_problem_free(both);
-        MF_TRY(status);
+        if (both)
+            MF_TRY(absorb(joined, plan, index, r, both));
     }
     return MF_OK;
 }
@@ -223,28 +229,13 @@ static mf_status join_beside(bool *joined, mf_plan *plan, int index)
 /* Let product `index` make another product that it alone reads, where that pays. */
 static mf_status join_products(bool *joined, mf_plan *plan, int index)
 {
-    mfi_schedule *s = plan->schedule;
     mfi_problem *pair;
-    offers together;
     int maker;
-    double first = 0, second = 0;
     *joined = false;
     if (!plan->caps->cuda || plan->choice.grouping == MFI_GROUP_APART)
         return MF_OK;
-    MF_TRY(mfi_pair_matmul(&pair, &maker, s, index, plan->flags & MF_PLAN_MATCH_UNFUSED));
-    if (!pair)
-        return MF_OK;
-    ask(&together, plan, pair);
-    mf_status status = step_cost(&first, plan, s->step[maker]);
-    if (status == MF_OK)
-        status = step_cost(&second, plan, s->step[index]);
-    bool pays = cost(&together) <= first + second || plan->choice.grouping == MFI_GROUP_TOGETHER;
-    *joined = status == MF_OK && together.best >= 0 && pays;
-    if (*joined)
-        mfi_schedule_absorb(s, index, maker, pair);
-    else
-        mfi_problem_free(pair);
-    return status;
+    MF_TRY(mfi_pair_matmul(&pair, &maker, plan->schedule, index, plan->flags & MF_PLAN_MATCH_UNFUSED));
+    return pair ? absorb(joined, plan, index, maker, pair) : MF_OK;
 }
 
 /* What the CPU's providers refuse is not tried there; nor are results that were to be rounded before they are reduced. */
