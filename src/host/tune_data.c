@@ -15,7 +15,7 @@ static const size_t cpu_last_cache = (size_t)64 << 20;
 
 /* ---- elements on the host ---- */
 
-static void store(mf_dtype dtype, char *at, double value)
+void mfi_tune_store(mf_dtype dtype, char *at, double value)
 {
     switch (dtype) {
     case MF_F64:
@@ -53,7 +53,7 @@ static void store(mf_dtype dtype, char *at, double value)
     }
 }
 
-static double load_real(mf_dtype dtype, const char *at)
+double mfi_tune_load(mf_dtype dtype, const char *at)
 {
     uint16_t half;
     float f;
@@ -164,11 +164,21 @@ static void fill(mf_dtype dtype, char *out, int64_t count, uint64_t seed)
         double value = dtype == MF_BOOL        ? (double)(bits >> 63)
                        : mfi_is_integer(dtype) ? (double)(bits >> 61)
                                                : (double)(int64_t)bits * 0x1p-63;
-        store(dtype, out + (size_t)i * part, value);
+        mfi_tune_store(dtype, out + (size_t)i * part, value);
     }
     size_t first = (size_t)own * part, all = (size_t)count * size;
     for (size_t at = first; at < all; at += first)
         memcpy(out + at, out, at + first < all ? first : all - at);
+}
+
+int64_t mfi_tune_matrix(const mf_tensor *t, int64_t number)
+{
+    int64_t offset = 0;
+    for (int d = t->ndim - 3; d >= 0; d--) {
+        offset += number % t->shape[d] * t->strides[d];
+        number /= t->shape[d];
+    }
+    return offset;
 }
 
 /* Solvers get matrices that can be solved with: symmetric, with a large diagonal. */
@@ -180,19 +190,14 @@ static void make_definite(const mf_tensor *t)
     int64_t row = t->strides[t->ndim - 2], col = t->strides[t->ndim - 1], batch = mf_tensor_elements(t) / (n * n);
     size_t size = mf_dtype_size(t->dtype);
     for (int64_t b = 0; b < batch; b++) {
-        int64_t at = 0, rest = b;
-        for (int d = t->ndim - 3; d >= 0; d--) {
-            at += rest % t->shape[d] * t->strides[d];
-            rest /= t->shape[d];
-        }
-        char *matrix = (char *)t->data + at * (int64_t)size;
+        char *matrix = (char *)t->data + mfi_tune_matrix(t, b) * (int64_t)size;
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j <= i; j++) {
                 char *low = matrix + (i * row + j * col) * (int64_t)size;
                 for (int k = 1; k < parts(t->dtype); k++)
-                    store(t->dtype, low + k * (int)(size / 2), 0);
+                    mfi_tune_store(t->dtype, low + k * (int)(size / 2), 0);
                 if (i == j)
-                    store(t->dtype, low, (double)n + 1);
+                    mfi_tune_store(t->dtype, low, (double)n + 1);
                 memcpy(matrix + (j * row + i * col) * (int64_t)size, low, size);
             }
     }
@@ -260,8 +265,8 @@ static double relative_error(const mf_tensor *want, const char *got_base)
     double difference = 0, whole = 0;
     for (int64_t i = 0; i < count; i++, advance(want, index, &offset)) {
         for (int k = 0; k < parts(want->dtype) && i % step == 0; k++) {
-            double w = load_real(want->dtype, (const char *)want->data + offset * size + k * part);
-            double g = load_real(want->dtype, got_base + offset * size + k * part);
+            double w = mfi_tune_load(want->dtype, (const char *)want->data + offset * size + k * part);
+            double g = mfi_tune_load(want->dtype, got_base + offset * size + k * part);
             if (isnan(w) != isnan(g) || (isinf(w) && w != g))
                 return INFINITY;
             if (!isfinite(w))

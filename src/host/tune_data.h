@@ -30,6 +30,11 @@ void mfi_tune_data_free(mfi_tune_data *data);
 /* How far the outputs of set 0 are from what they must be: the largest relative error in the 2-norm; infinity where
  * NaNs differ. */
 mf_status mfi_tune_error(double *out, const mfi_tune_data *data);
+/* One real number: an element, or a part of a complex one. */
+void mfi_tune_store(mf_dtype dtype, char *at, double value);
+double mfi_tune_load(mf_dtype dtype, const char *at);
+/* Where matrix `number` of the last two axes begins, in elements. */
+int64_t mfi_tune_matrix(const mf_tensor *tensor, int64_t number);
 /* tune_phase.c: of one decomposition, the factors of modulus one by which its vectors differ from those expected. */
 typedef struct mfi_tune_turns {
     int factor; /* its node; -1: none yet */

@@ -50,32 +50,15 @@ typedef struct number {
 
 static number load(mf_dtype dtype, const char *at)
 {
-    const double *d = (const double *)(const void *)at;
-    const float *f = (const float *)(const void *)at;
-    switch (dtype) {
-    case MF_F64:
-        return (number){d[0], 0};
-    case MF_C128:
-        return (number){d[0], d[1]};
-    case MF_F32:
-        return (number){f[0], 0};
-    default:
-        return (number){f[0], f[1]};
-    }
+    return (number){mfi_tune_load(dtype, at),
+                    mfi_is_complex(dtype) ? mfi_tune_load(dtype, at + mf_dtype_size(dtype) / 2) : 0};
 }
 
 static void store(mf_dtype dtype, char *at, number x)
 {
-    double *d = (double *)(void *)at;
-    float *f = (float *)(void *)at;
-    if (dtype == MF_F64 || dtype == MF_C128)
-        d[0] = x.re;
-    else
-        f[0] = (float)x.re;
-    if (dtype == MF_C128)
-        d[1] = x.im;
-    else if (dtype == MF_C64)
-        f[1] = (float)x.im;
+    mfi_tune_store(dtype, at, x.re);
+    if (mfi_is_complex(dtype))
+        mfi_tune_store(dtype, at + mf_dtype_size(dtype) / 2, x.im);
 }
 
 /* A vector: `count` elements, `step` apart, at offset `first`. */
@@ -109,16 +92,6 @@ static void turn_back(mf_dtype dtype, char *got, line v, number turn)
     }
 }
 
-static int64_t matrix_offset(const mf_tensor *t, int64_t number)
-{
-    int64_t offset = 0;
-    for (int d = t->ndim - 3; d >= 0; d--) {
-        offset += number % t->shape[d] * t->strides[d];
-        number /= t->shape[d];
-    }
-    return offset;
-}
-
 mf_status mfi_tune_turn(mfi_tune_turns *turns, const mf_graph *g, int output, const mf_tensor *want, char *got)
 {
     const place p = place_of(g, output);
@@ -138,7 +111,7 @@ mf_status mfi_tune_turn(mfi_tune_turns *turns, const mf_graph *g, int output, co
     const int across = p.rows ? rows : cols, along = p.rows ? cols : rows;
     for (int64_t b = 0; b < matrices; b++)
         for (int64_t j = 0; j < p.n; j++) {
-            line v = {matrix_offset(want, b) + j * want->strides[across], want->strides[along], want->shape[along]};
+            line v = {mfi_tune_matrix(want, b) + j * want->strides[across], want->strides[along], want->shape[along]};
             double *own = turns->value[b * p.n + j];
             number turn = {own[0], p.rows ? -own[1] : own[1]};
             if (!known) {
