@@ -17,12 +17,33 @@ template <int ND> struct solve_args {
     i64 a_stride[ND + 2], b_stride[ND + 2], x_stride[ND + 2], info_stride[ND];
 };
 
+// Where a matrix of the batch and what belongs to it begin, in elements.
+struct solve_item {
+    i64 a, b, x, info;
+};
+template <int ND> MF_DEVICE solve_item solve_locate(const solve_args<ND> &p, i64 number)
+{
+    solve_item at = {0, 0, 0, 0};
+    MF_UNROLL
+    for (int d = ND - 1; d >= 0; d--) {
+        i64 c = d > 0 ? number % p.shape[d] : number;
+        if (d > 0)
+            number /= p.shape[d];
+        at.a += c * p.a_stride[d];
+        at.b += c * p.b_stride[d];
+        at.x += c * p.x_stride[d];
+        at.info += c * p.info_stride[d];
+    }
+    return at;
+}
+
 // CONJUGATE: the matrix, and a factor that is a result, are those of the conjugate. UNIT: ones on the diagonal, which is not read.
 template <solve_kind KIND, class T, int N, int R, class TA, class TB, class TX, int ND, int THREADS, bool CONJUGATE,
           bool UNIT>
 struct solve_batch {
     typedef solve::group<T, N, R> group;
     typedef solve_args<ND> args;
+    typedef solve_item item;
     static constexpr int groups = THREADS / group::threads;
     static constexpr int BYTES = groups * group::elements * (int)sizeof(T);
     static constexpr bool factors = KIND == SOLVE_CHOLESKY && R == 0;
@@ -41,23 +62,6 @@ struct solve_batch {
         int inner = by_columns ? rows : columns;
         for (int e = group::row(); e < rows * columns; e += group::threads)
             f(by_columns ? e % inner : e / inner, by_columns ? e / inner : e % inner);
-    }
-
-    struct item {
-        i64 a, b, x, info;
-    };
-    static MF_DEVICE item locate(const args &p, i64 number)
-    {
-        item at = {0, 0, 0, 0};
-        for (int d = ND - 1; d >= 0; d--) {
-            i64 c = number % p.shape[d];
-            number /= p.shape[d];
-            at.a += c * p.a_stride[d];
-            at.b += c * p.b_stride[d];
-            at.x += c * p.x_stride[d];
-            at.info += c * p.info_stride[d];
-        }
-        return at;
     }
 
     // The matrix as lines of shared memory: rows of it, or, for a lower factor, conjugated columns.
@@ -112,7 +116,7 @@ struct solve_batch {
     {
         i64 number = block * groups + threadIdx.x / group::threads;
         bool here = number < p.items;
-        item at = locate(p, here ? number : 0);
+        item at = solve_locate(p, here ? number : 0);
         group g((T *)shared + threadIdx.x / group::threads * group::elements);
         int n = (int)p.n, i = group::row(), info = 0;
         fetch(p, at, g);

@@ -15,28 +15,10 @@ template <solve_kind KIND, class T, int N, int R, class TA, class TB, class TX, 
 struct solve_rows_batch {
     typedef solve::rows<T, N, R, LANES> group;
     typedef solve_args<ND> args;
+    typedef solve_item item;
     static constexpr int groups = THREADS / LANES, vector = group::vector;
     static constexpr int BYTES = groups * group::elements * (int)sizeof(T);
     static constexpr bool lower = KIND == SOLVE_CHOLESKY || KIND == SOLVE_WITH_FACTOR || KIND == SOLVE_LOWER;
-
-    struct item {
-        i64 a, b, x, info;
-    };
-    static MF_DEVICE item locate(const args &p, i64 number)
-    {
-        item at = {0, 0, 0, 0};
-        MF_UNROLL
-        for (int d = ND - 1; d >= 0; d--) {
-            i64 c = d > 0 ? number % p.shape[d] : number;
-            if (d > 0)
-                number /= p.shape[d];
-            at.a += c * p.a_stride[d];
-            at.b += c * p.b_stride[d];
-            at.x += c * p.x_stride[d];
-            at.info += c * p.info_stride[d];
-        }
-        return at;
-    }
 
     // Is any of the elements (i, j) .. (i, j + count - 1) used?
     static MF_DEVICE bool wanted(int i, int j, int count)
@@ -180,7 +162,7 @@ struct solve_rows_batch {
     {
         const i64 number = block * groups + threadIdx.x / LANES;
         const bool here = number < p.items;
-        const item at = locate(p, here ? number : 0);
+        const item at = solve_locate(p, here ? number : 0);
         group g((T *)shared + threadIdx.x / LANES * group::elements);
         const bool across = fetch(p, (const TA *)p.a + at.a, g);
         T a[group::slots][group::columns], b[group::slots][group::sides];
