@@ -2,7 +2,7 @@
 // layouts, several steps along k with copies of every kind.
 #include "mathfuse/device/emulate.h"
 #include "mathfuse/device/gemm.cuh"
-#include "expect.h"
+#include "numbers.h"
 #include <algorithm>
 #include <set>
 
@@ -48,22 +48,6 @@ static void multiply(matrix_view<const T> a, matrix_view<const T> b, matrix_view
     }
     G::for_each(c, [](int, int, typename G::sum &x) { x = x + x; });
     G::store(c, d, row, column);
-}
-
-template <class T> static T from(complex x)
-{
-    if constexpr (is_complex<T>)
-        return T{(real_t<T>)x.real(), (real_t<T>)x.imag()};
-    else
-        return narrow<T>((compute_t<T>)x.real());
-}
-template <class T> static complex to(T x)
-{
-    auto w = widen(x);
-    if constexpr (is_complex<T>)
-        return complex(w.re, w.im);
-    else
-        return complex((double)w, 0);
 }
 
 // ld: of the operands in memory; each is stored as its layout in shared memory is.

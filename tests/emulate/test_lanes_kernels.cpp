@@ -2,28 +2,12 @@
 // them, strides, factors that repeat.
 #include "mathfuse/device/emulate.h"
 #include "device/gemm_lanes.cuh"
-#include "expect.h"
+#include "numbers.h"
 
 using namespace mf;
 
 enum { ND = 4, OPERANDS = 1, D = 1 };
 typedef chain_args<ND, OPERANDS, false> args;
-
-template <class T> static T from(complex x)
-{
-    if constexpr (is_complex<T>)
-        return T{(real_t<T>)x.real(), (real_t<T>)x.imag()};
-    else
-        return narrow<T>((compute_t<T>)x.real());
-}
-template <class T> static complex to(T x)
-{
-    auto w = widen(x);
-    if constexpr (is_complex<T>)
-        return complex(w.re, w.im);
-    else
-        return complex((double)w, 0);
-}
 
 // What an emitter would write for a @ b + a @ b, stored as it was summed up.
 template <class ACC> struct doubled {
