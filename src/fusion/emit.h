@@ -154,7 +154,8 @@ int64_t mfi_gemm90_ld(int64_t stride, int64_t inner, int64_t outer, mf_dtype dty
 /* The configuration of that rank by estimate. False: the reason is in `bid`, MFI_R_SIZE past the last. */
 bool mfi_gemm90_choose(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, int rank, mfi_bid *bid);
 mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm90 *g);
-/* Argument words: tensor maps, left 0, of the left factor, the right, the result, the tile operand, a twin's right, then what follows; words->data: the operands' pointers. */
+/* Argument words: tensor maps, left 0, of the left factor, the right, the result, the tile operand and a twin's right, then what
+ * follows; words->data: the operands' pointers. */
 mf_status mfi_gemm90_words(mfi_words *words, const mfi_problem *p, const mfi_gemm90 *g);
 
 /* ---- products of few rows or columns (emit_gemm_skinny.c, gemm_skinny.cuh) ---- */
