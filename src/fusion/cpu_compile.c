@@ -112,7 +112,7 @@ static void add_apply(mfi_compiler *c, mfi_uop *u, const mfi_instr *in, mfi_valu
 {
     const int16_t v[3] = {in->a, in->b, in->c};
     u->apply = c->loops->apply[in->from][in->op];
-    for (int k = 0; k < mfi_op_arity(in->op); k++) {
+    for (int k = 0; k < 3 && k < mfi_op_arity(in->op); k++) {
         u->operand_size[k] = (uint8_t)value_size(c, v[k]);
         if (class == MFI_ELEMENT && c->class[v[k]] == MFI_ROW && row_by_row(c))
             u->by_row |= (uint8_t)(1u << k);

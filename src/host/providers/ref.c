@@ -20,7 +20,7 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
         [MFI_SOLVE] = {0.03, "loops"}, [MFI_FFT_PAIR] = {0.2, "portable FFT"}, [MFI_FACTOR] = {0.003, "loops in f64"},
     };
     MF_REFUSE_UNLESS(!c->cuda, WRONG_TARGET, "ref runs on the CPU, the target is %s", c->arch);
-    MF_REFUSE_UNLESS(p->anchor != MFI_MATMUL_PAIR, NOT_ANCHOR, "one product at a time");
+    MF_REFUSE_UNLESS(how[p->anchor].kernel, NOT_ANCHOR, "one product at a time");
     MF_REFUSE_UNLESS(!mfi_fft_is_narrow(p), LAYOUT, "it stores all terms, the step keeps %lld",
                      (long long)p->shape[p->ndim - 1]);
     MF_REFUSE_UNLESS(p->anchor != MFI_MATMUL || !p->chain.phases || p->nreduce, NO_EPILOGUE,
