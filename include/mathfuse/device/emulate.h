@@ -89,6 +89,8 @@ MF_EMULATE_OWN inline bool next_copy(int pending, int taken, pending_copy *out)
 MF_EMULATE_OWN inline void forget_copies(int taken)
 {
     thread *t = now.self;
+    if (taken == 0) /* there may be none, and no memory for them */
+        return;
     memmove(t->copies, t->copies + taken, (size_t)(t->copy_count - taken) * sizeof *t->copies);
     t->copy_count -= taken;
 }
