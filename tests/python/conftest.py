@@ -1,6 +1,7 @@
 """Shared fixtures. GPU tests are marked `gpu` and skip where no CUDA device is usable."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -18,6 +19,9 @@ settings.load_profile(os.environ.get("MATHFUSE_HYPOTHESIS", "default"))
 
 def pytest_configure(config):
     os.environ.setdefault("MATHFUSE_TUNE", "off")  # what this machine was tuned for is not what tests are about
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a job in the background starts without: tests interrupt themselves
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
     config.addinivalue_line("markers", "compiles: plans for GPUs: needs CUDA's headers at build time, and NVRTC")
 
