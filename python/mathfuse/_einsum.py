@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mathfuse._trace import Traced, apply, matmul, reduce, reshape, transpose
+from mathfuse._trace import Traced, apply, cast, matmul, reduce, reshape, transpose
 from mathfuse._views import diagonal
 from mathfuse.errors import InvalidError, ShapeError
 
@@ -161,4 +161,6 @@ def contract(subscripts: str, operands: list[Traced]) -> Traced:
         i, j = _cheapest(terms, output, sizes)
         merged = _pair(terms[i], terms[j], _kept(terms, (i, j), output), sizes)
         terms = [t for at, t in enumerate(terms) if at not in (i, j)] + [merged]
-    return _arrange(_sum_out(terms[0], set(output)), output)
+    value = _arrange(_sum_out(terms[0], set(output)), output)
+    narrow = value._dtype == "i64" and all(x._dtype in ("i8", "i32", "bool") for x in operands)
+    return cast(value, "i32") if narrow and not all(x._dtype == "bool" for x in operands) else value

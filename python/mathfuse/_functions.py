@@ -11,6 +11,7 @@ from mathfuse._trace import (
     Traced,
     apply,
     as_traced,
+    broadcast,
     cast as cast_traced,
     matmul as product,
     normalise_axes,
@@ -216,6 +217,16 @@ def _is(value: Any, number: int) -> bool:
     return isinstance(value, (int, float, complex)) and value == number
 
 
+def _scaled(x: Any, factor: Any) -> Traced:
+    """factor * x, and 0 for a factor of 0 whatever x holds: NaN must not come through."""
+    if isinstance(factor, (int, float, complex)):
+        value = apply("multiply", x, factor)
+        return broadcast(cast_traced(as_traced(0), value._dtype), value.shape) if factor == 0 else value
+    given = as_traced(factor)
+    value = apply("multiply", x, given)
+    return value if given.ndim else apply("where", apply("equal", given, 0), 0, value)
+
+
 @function
 def matmul(
     a: Any,
@@ -234,17 +245,17 @@ def matmul(
 ) -> Any:
     """activation(alpha * (a @ b) + beta * c + bias).
 
-    `alpha` does not scale `bias`; with beta 0, `c` is never read. `bias` is a vector along `bias_axis` of the result, or one
+    `alpha` does not scale `bias`; with beta 0, `c` is never read, with alpha 0 neither `a` nor `b`. `bias` is a vector along `bias_axis` of the result, or one
     vector for each batch. `activation` is the name of an elementwise function ("gelu", "relu", "silu", …) or a function.
     `out_dtype` is the result's dtype: the sum is rounded once. `compute` "tf32" lets f32 use tensor cores.
     """
     x = product(a, b, compute or "default")
     if not _is(alpha, 1):
-        x = apply("multiply", x, alpha)
+        x = _scaled(x, alpha)
     if not _is(beta, 0):
         if c is None:
             raise InvalidError(f"beta is {beta!r} but c is missing; pass c, or leave beta at 0")
-        x = apply("add", x, c if _is(beta, 1) else apply("multiply", c, beta))
+        x = apply("add", x, c if _is(beta, 1) else _scaled(c, beta))
     if bias is not None:
         x = add_bias(x, bias, bias_axis)
     x = activate(x, activation)

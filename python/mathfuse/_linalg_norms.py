@@ -51,7 +51,7 @@ _MATRIX_ORDERS = "None, 'fro', 'nuc', 1, -1, 2, -2, inf or -inf"
 
 def matrix_norm_of(x: Traced, ord: Any, keepdims: bool) -> tuple[Traced, Traced | None]:
     """The norm of matrices in the last two axes; and, if it took singular values, their decomposition."""
-    if ord is None or ord == "fro":
+    if ord is None or ord in ("f", "fro"):
         return _euclidean(x, (-2, -1), keepdims), None
     if ord in (1, -1, inf, -inf) and not isinstance(ord, str):
         over = -2 if abs(ord) == 1 else -1
@@ -106,7 +106,7 @@ def norm(
         return _checked(vector_norm_of(value, ord, axes, keepdims), None, check)
     if len(axes) != 2:
         raise InvalidError(f"norm: ord={ord!r} over {len(axes)} axes is not defined; name one axis, or two")
-    moved, factor = matrix_norm_of(moveaxis(value, axes, (-2, -1)), "fro" if ord == "f" else ord, False)
+    moved, factor = matrix_norm_of(moveaxis(value, axes, (-2, -1)), ord, False)
     moved = expand_dims(moved, tuple(sorted(axes))) if keepdims else moved
     return _checked(moved, factor, check)
 

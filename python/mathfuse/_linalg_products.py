@@ -225,10 +225,18 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None, out: Any = None, str
 def contract_axes(x: Traced, y: Traced, axes: Any) -> Traced:
     """numpy.tensordot."""
     if isinstance(axes, int):
+        if axes > min(x.ndim, y.ndim):
+            raise ShapeError(f"tensordot: axes={axes}, but the shapes are {x.shape} and {y.shape}; they need as many axes")
         first, second = list(range(x.ndim - axes, x.ndim)), list(range(axes))
     else:
         sides = [list(s) if isinstance(s, (tuple, list)) else [s] for s in axes]
         first, second = ([normalise_axis(a, v.ndim) for a in s] for s, v in zip(sides, (x, y)))
+    if len(first) != len(second) or [x.shape[d] for d in first] != [y.shape[d] for d in second]:
+        raise ShapeError(
+            f"tensordot: axes {first} of shape {x.shape} do not match axes {second} of shape {y.shape}; they need the same lengths"
+        )
+    if len(set(first)) != len(first) or len(set(second)) != len(second):
+        raise ShapeError(f"tensordot: axes {first} and {second} name an axis twice; name each once")
     letters = "abcdefghijklmnopqrstuvwxyz"
     left, right = list(letters[: x.ndim]), list(letters[x.ndim : x.ndim + y.ndim])
     for i, j in zip(first, second):

@@ -427,7 +427,8 @@ def reduce(op: str, x: Any, axis: Any = None, keepdims: bool = False, dtype: Any
     if dtype is not None:
         x = cast(x, _interop.dtype_name(dtype))
     trace = current()
-    return trace.wrap(trace.graph.reduce(op, x._node, normalise_axes(axis, x.ndim), bool(keepdims)))
+    value = trace.wrap(trace.graph.reduce(op, x._node, normalise_axes(axis, x.ndim), bool(keepdims)))
+    return value if dtype is None or op not in ("sum", "prod") else cast(value, x._dtype)  # integers are added as i64
 
 
 def matmul(a: Any, b: Any, compute: str = "default") -> Traced:

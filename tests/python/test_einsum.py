@@ -60,3 +60,22 @@ def test_errors(bad):
 def test_sizes_must_agree():
     with pytest.raises(ValueError, match="'j' stands for 3 and for 4"):
         mf.einsum("ij,jk", np.ones((2, 3)), np.ones((4, 2)))
+
+
+def test_integers_keep_their_dtype(rng):
+    a, b = values(rng, (3, 4), np.int32), values(rng, (3, 4), np.int32)
+    for terms in ("ij->i", "ij,ij", "ij,kj->ik"):
+        x = (a, b)[: terms.count(",") + 1]
+        got, want = mf.einsum(terms, *x), np.einsum(terms, *x)
+        assert got.dtype == want.dtype == np.int32
+        np.testing.assert_array_equal(got, want)
+    assert mf.einsum("ij,ij", a, b.astype(np.int64)).dtype == np.int64
+
+
+@pytest.mark.parametrize("axes", [1, 3, ([1], [1]), ([0, 0], [0, 1]), ([0], [0, 1]), ([0, 1], [0, 0])], ids=str)
+def test_tensordot_refuses_what_does_not_match(axes):
+    a, b = np.ones((2, 3)), np.ones((1, 2))
+    with pytest.raises((ValueError, IndexError)):
+        np.tensordot(a, b, axes)
+    with pytest.raises(ValueError, match="tensordot"):
+        mf.linalg.tensordot(a, b, axes=axes)

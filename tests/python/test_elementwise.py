@@ -257,6 +257,11 @@ def test_reduction_dtypes(dtype, rng):
         assert got.dtype == want.dtype, name
         assert_close(got, want, scale=8)
     assert mf.sum(x, dtype=np.complex128).dtype == np.complex128
+    if np.dtype(dtype).kind != "c":
+        for name in ("sum", "prod"):
+            got, want = (getattr(m, name)(x, axis=0, dtype=np.int32) for m in (mf, np))
+            assert got.dtype == want.dtype == np.int32
+            np.testing.assert_array_equal(got, want)
 
 
 def test_empty_reductions():

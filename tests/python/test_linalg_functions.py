@@ -259,6 +259,12 @@ def test_products(rng):
         assert_close(mf.linalg.trace(stack, offset=offset), np.linalg.trace(stack, offset=offset))
 
 
+def test_frobenius_by_either_name(rng):
+    x = normal(rng, (2, 3, 4))
+    for name in ("f", "fro"):
+        assert_close(mf.linalg.matrix_norm(x, ord=name), np.linalg.matrix_norm(x), scale=4)
+
+
 def test_tensor_equations(rng):
     a, b = normal(rng, (2 * 3, 4, 2, 3, 4)), normal(rng, (6, 4))
     assert_close(mf.linalg.tensorsolve(a, b), np.linalg.tensorsolve(a, b), scale=1e4)

@@ -179,3 +179,16 @@ def test_explain_tells_whose_threads_work(rng):
     if "runs on blas" not in text:
         pytest.skip("no BLAS")
     assert "tiles shared by 4 threads" in text or "on the library's threads" in text
+
+
+@pytest.mark.parametrize(
+    "zero", [0, 0.0, False, np.float32(0), np.float64(0), np.int64(0), np.array(0.0)], ids=lambda z: type(z).__name__
+)
+def test_a_term_whose_coefficient_is_zero_is_not_read(zero):
+    bad, one, c = np.full((3, 4), np.nan, np.float32), np.ones((4, 5), np.float32), np.full((3, 5), 2.0, np.float32)
+    assert np.array_equal(mf.matmul(bad, one, c, alpha=zero, beta=1), c)
+    assert np.array_equal(mf.matmul(bad, one, alpha=zero, bias=c[0]), c)
+    good, nothing = np.ones((3, 4), np.float32), np.full((3, 5), np.inf, np.float32)
+    assert np.array_equal(mf.matmul(good, one, nothing, beta=zero), good @ one)
+    assert np.array_equal(mf.fuse(lambda a, b, c: mf.matmul(a, b, c, beta=zero))(good, one, nothing), good @ one)
+    assert mf.matmul(bad.astype(np.float16), one.astype(np.float16), alpha=0).dtype == np.float16
