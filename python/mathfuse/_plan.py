@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 from mathfuse import _core, _interop
 from mathfuse._functions import make_function
 from mathfuse._trace import map_tree, trace_call
-from mathfuse.errors import DeviceError
+from mathfuse.errors import DeviceError, ShapeError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,8 +31,10 @@ class Spec:
 
 def spec(shape: Any, dtype: Any = "float32") -> Spec:
     """Describe an array for mathfuse.plan."""
-    extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    return Spec(tuple(operator.index(n) for n in extents), _interop.dtype_name(dtype))
+    extents = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    if any(n < 0 for n in extents):
+        raise ShapeError(f"spec: the shape is {extents}; extents are 0 or more")
+    return Spec(extents, _interop.dtype_name(dtype))
 
 
 class DeviceHeader(str):

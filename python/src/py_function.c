@@ -2,7 +2,8 @@
  * Python code; a new one is traced by mathfuse._trace.build. */
 #include "py_core.h"
 
-enum { MAX_ENTRIES = 1024, FIRST_SLOTS = 8 };
+/* The table starts over beyond MAX_ENTRIES; and where its plans keep more than HELD_MAX bytes, unless they are few. */
+enum { MAX_ENTRIES = 1024, FEW_ENTRIES = 16, HELD_MAX = 512 << 20, FIRST_SLOTS = 8 };
 
 typedef struct entry {
     uint64_t hash;
@@ -16,6 +17,7 @@ typedef struct function {
     int flags; /* MF_PLAN_* */
     entry *slots;
     size_t count, capacity;  /* capacity: a power of two */
+    size_t held;             /* bytes that the plans keep */
     PyThread_type_lock lock; /* slots */
 } function;
 
@@ -93,20 +95,21 @@ static int remember(function *self, uint64_t hash, const mfpy_signature *s, PyOb
 {
     entry fresh = {hash, PyMem_Malloc(s->length + 1), s->length, Py_NewRef(plan), references_of(s)};
     entry *dropped = NULL;
-    size_t dropped_capacity = 0;
+    size_t dropped_capacity = 0, held = mf_plan_memory(((mfpy_plan *)plan)->plan);
     bool stored = false;
     if (fresh.bytes && fresh.references) {
         memcpy(fresh.bytes, s->bytes, s->length);
         MFPY_LOCK(self->lock);
-        if (self->count >= MAX_ENTRIES) {
+        if (self->count >= MAX_ENTRIES || (self->count >= FEW_ENTRIES && self->held + held > HELD_MAX)) {
             dropped = self->slots;
             dropped_capacity = self->capacity;
             self->slots = NULL;
-            self->count = self->capacity = 0;
+            self->count = self->capacity = self->held = 0;
         }
         if (2 * (self->count + 1) <= self->capacity || grow(self)) {
             entry *slot = slot_for(self->slots, self->capacity, hash, fresh.bytes, fresh.length);
             self->count += !slot->bytes;
+            self->held += slot->bytes ? 0 : held;
             entry old = *slot;
             *slot = fresh;
             fresh = old;
@@ -271,7 +274,7 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     self->dict = self->weak = NULL;
     self->flags = flags;
     self->slots = NULL;
-    self->count = self->capacity = 0;
+    self->count = self->capacity = self->held = 0;
     self->lock = MFPY_LOCK_NEW();
     PyObject_GC_Track(self);
     return (PyObject *)self;
@@ -295,7 +298,7 @@ static int function_clear(PyObject *self)
     entry *slots = f->slots;
     size_t capacity = f->capacity;
     f->slots = NULL;
-    f->count = f->capacity = 0;
+    f->count = f->capacity = f->held = 0;
     release_entries(slots, capacity);
     Py_CLEAR(f->dict);
     return 0;
@@ -322,7 +325,7 @@ static PyObject *function_forget(PyObject *self, PyObject *unused)
     entry *slots = f->slots;
     size_t capacity = f->capacity;
     f->slots = NULL;
-    f->count = f->capacity = 0;
+    f->count = f->capacity = f->held = 0;
     MFPY_UNLOCK(f->lock);
     release_entries(slots, capacity);
     Py_RETURN_NONE;
@@ -348,7 +351,15 @@ static PyGetSetDef function_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
+/* By name, as functions are pickled and copied. */
+static PyObject *function_reduce(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return PyObject_GetAttrString(self, "__qualname__");
+}
+
 static PyMethodDef function_methods[] = {
+    {"__reduce__", function_reduce, METH_NOARGS, NULL},
     {"forget", function_forget, METH_NOARGS, "forget($self, /)\n--\n\nDrop all plans; the next call traces again."},
     {NULL, NULL, 0, NULL},
 };

@@ -28,7 +28,15 @@ static int choice(const char *what, const char *name, const char *const *names)
     for (int i = 0; names[i]; i++)
         if (!strcmp(names[i], name))
             return i;
-    PyErr_Format(PyExc_ValueError, "%s cannot be \"%s\"", what, name);
+    PyObject *list = PyUnicode_FromString("");
+    for (int i = 0; list && names[i]; i++) {
+        PyObject *longer = PyUnicode_FromFormat("%U%s\"%s\"", list, i ? ", " : "", names[i]);
+        Py_DECREF(list);
+        list = longer;
+    }
+    if (list)
+        PyErr_Format(PyExc_ValueError, "%s \"%s\" is not known; it is one of %U", what, name, list);
+    Py_XDECREF(list);
     return -1;
 }
 

@@ -466,6 +466,12 @@ static PyObject *plan_workspace(PyObject *self, void *closure)
     return PyLong_FromSize_t(mf_plan_workspace(PLAN(self)->plan));
 }
 
+static PyObject *plan_memory(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromSize_t(mf_plan_memory(PLAN(self)->plan));
+}
+
 static PyObject *plan_target(PyObject *self, void *closure)
 {
     (void)closure;
@@ -495,6 +501,7 @@ static PyObject *plan_repr(PyObject *self)
 static PyGetSetDef plan_getset[] = {
     {"launches", plan_launches, NULL, "kernel launches (GPU) or library and loop calls (CPU) of one run", NULL},
     {"workspace", plan_workspace, NULL, "bytes of scratch memory of one run", NULL},
+    {"memory", plan_memory, NULL, "about how many bytes the plan keeps on the host between runs", NULL},
     {"tuning", plan_tuning, NULL, "what is known of its tuning: mathfuse.tuning.Tuning", NULL},
     {"target", plan_target, NULL, "what it was planned for: \"cpu\" or \"sm_90a\"", NULL},
     {"outputs", plan_outputs, NULL, "(shape, dtype) of every result", NULL},

@@ -8,11 +8,13 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { CAPACITY = 1024 };
+/* Plans leave beyond CAPACITY; and beyond HELD_MAX bytes kept by them, but for the last ALWAYS_KEPT. */
+enum { CAPACITY = 1024, ALWAYS_KEPT = 16, HELD_MAX = 512 << 20 };
 
 typedef struct entry {
     XXH128_hash_t key;
     uint64_t used;
+    size_t held;
     mf_plan *plan;
 } entry;
 
@@ -20,6 +22,7 @@ struct mfi_plan_cache {
     pthread_mutex_t lock;
     uint64_t clock;
     int count;
+    size_t held;
     entry entry[CAPACITY];
 };
 
@@ -160,19 +163,25 @@ static mf_plan *find(struct mfi_plan_cache *cache, XXH128_hash_t key)
     return NULL;
 }
 
-/* Keep the plan; the least recently used one leaves if there is no room. */
+/* The least recently used plan leaves. */
+static void drop_oldest(struct mfi_plan_cache *cache)
+{
+    int at = 0;
+    for (int i = 1; i < cache->count; i++)
+        at = cache->entry[i].used < cache->entry[at].used ? i : at;
+    cache->held -= cache->entry[at].held;
+    mfi_plan_release(cache->entry[at].plan);
+    cache->entry[at] = cache->entry[--cache->count];
+}
+
+/* Keep the plan; shapes that never repeat must not fill the memory. */
 static void keep(struct mfi_plan_cache *cache, XXH128_hash_t key, mf_plan *plan)
 {
-    int at = cache->count;
-    if (cache->count == CAPACITY) {
-        at = 0;
-        for (int i = 1; i < CAPACITY; i++)
-            at = cache->entry[i].used < cache->entry[at].used ? i : at;
-        mfi_plan_release(cache->entry[at].plan);
-    } else {
-        cache->count++;
-    }
-    cache->entry[at] = (entry){key, ++cache->clock, plan};
+    size_t held = mf_plan_memory(plan);
+    while (cache->count == CAPACITY || (cache->count >= ALWAYS_KEPT && cache->held + held > HELD_MAX))
+        drop_oldest(cache);
+    cache->held += held;
+    cache->entry[cache->count++] = (entry){key, ++cache->clock, held, plan};
 }
 
 mf_status mf_plan_cached(mf_plan **out, mf_context *context, const mf_graph *graph, const mf_plan_options *options)

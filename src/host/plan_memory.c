@@ -95,6 +95,29 @@ size_t mfi_place_temporaries(struct mfi_schedule *s)
     return total;
 }
 
+/* ---- what a plan keeps ---- */
+
+/* Roots, and for lengths with a large prime factor a second table: as many bytes as the transform's values, twice. */
+static size_t table_bytes(const mfi_problem *p)
+{
+    size_t bytes = 0;
+    for (; p && (p->anchor == MFI_FFT || p->anchor == MFI_FFT_PAIR); p = p->head)
+        for (int d = 0; d < p->u.fft.naxes; d++)
+            bytes += (size_t)p->u.fft.n[d] * (p->u.fft.f64 ? 32 : 16);
+    return bytes;
+}
+
+size_t mf_plan_memory(const mf_plan *plan)
+{
+    const mf_plan *current = mfi_plan_current(plan);
+    size_t bytes = current->workspace;
+    if (current->caps->cuda)
+        return 0;
+    for (int i = 0; i < current->steps; i++)
+        bytes += table_bytes(current->step[i].problem);
+    return bytes;
+}
+
 /* ---- in place ---- */
 
 /* An output may be an input's own memory if one plain map reads each element only where it writes it. */

@@ -1,5 +1,7 @@
 """Tracing: operators, NumPy's functions, pytrees, statics, captured arrays, caching; traced and eager calls agree."""
 
+import copy
+import pickle
 import warnings
 
 import mathfuse as mf
@@ -305,3 +307,29 @@ def test_complex_powers(rng):
     single = x.astype(np.complex64)
     assert mf.fuse(lambda x: x**2.5)(single).dtype == np.complex64
     np.testing.assert_allclose(mf.fuse(lambda y: 2**y)(y), 2**y, rtol=1e-12)
+
+
+def test_plans_of_ever_new_lengths_do_not_fill_the_memory():
+    transform, small = mf.fuse(lambda x: mf.fft.fft(x)), mf.fuse(lambda x: mf.fft.fft(x))
+    x = np.ones(1 << 20, np.complex128)
+    assert mf.plan(mf.fft.fft, x).memory > 16 << 20
+    for i in range(20):
+        assert abs(transform(x[i:])[0] - (len(x) - i)) < 1e-6
+        small(x[: i + 1])
+    assert transform.plans < 20
+    assert small.plans == 20
+
+
+def test_functions_are_pickled_and_copied_by_name():
+    for function in (mf.exp, mf.matmul, mf.fft.rfft, mf.linalg.solve):
+        assert pickle.loads(pickle.dumps(function)) is function
+        assert copy.deepcopy(function) is function
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        pickle.dumps(mf.fuse(lambda x: x))
+
+
+def test_a_choice_names_what_there_is():
+    with pytest.raises(ValueError, match='"tf33" is not known; it is one of "default".*"tf32"'):
+        mf.matmul(np.ones((2, 2)), np.ones((2, 2)), compute="tf33")
+    with pytest.raises(ValueError, match="extents are 0 or more"):
+        mf.spec((2, -3))

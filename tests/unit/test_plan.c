@@ -424,6 +424,38 @@ Test(plan, cached_plans_are_shared)
     mf_plan_free(a);
 }
 
+static mf_plan *cached_product(int64_t m, int64_t k)
+{
+    mf_graph *h;
+    mf_plan *p;
+    cr_assert_eq(mf_graph_new(&h), MF_OK);
+    mf_node x = mf_graph_exp(h, mf_graph_input(h, MF_F32, 2, (int64_t[]){m, k}));
+    mf_graph_output(h, mf_graph_matmul(h, x, mf_graph_input(h, MF_F32, 2, (int64_t[]){k, 4})));
+    cr_assert_eq(mf_plan_cached(&p, ctx, h, NULL), MF_OK);
+    mf_graph_free(h);
+    return p;
+}
+
+/* Whether the cache still has a plan after 40 others, whose temporaries of m by m elements are kept. */
+static bool still_cached_after(int64_t m)
+{
+    mf_plan *first = cached_product(m, m);
+    cr_assert_geq(mf_plan_memory(first), (size_t)(m * m) * sizeof(float));
+    for (int64_t i = 1; i <= 40; i++)
+        mf_plan_free(cached_product(m, m + i));
+    mf_plan *again = cached_product(m, m);
+    bool same = first == again;
+    mf_plan_free(first);
+    mf_plan_free(again);
+    return same;
+}
+
+Test(plan, the_cache_lets_large_plans_go)
+{
+    cr_expect(still_cached_after(64));
+    cr_expect_not(still_cached_after(4096));
+}
+
 Test(plan, a_plan_outlives_its_context_handle)
 {
     mf_graph_output(g, mf_graph_exp(g, in2(MF_F32, 3, 3)));
