@@ -32,8 +32,8 @@ class Spec:
 def spec(shape: Any, dtype: Any = "float32") -> Spec:
     """Describe an array for mathfuse.plan."""
     extents = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
-    if any(n < 0 for n in extents):
-        raise ShapeError(f"spec: the shape is {extents}; extents are 0 or more")
+    if any(not 0 <= n < 1 << 63 for n in extents):
+        raise ShapeError(f"spec: the shape is {extents}; extents are 0 or more, and below 2**63")
     return Spec(extents, _interop.dtype_name(dtype))
 
 

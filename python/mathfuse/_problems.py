@@ -214,8 +214,11 @@ class _Reader:
         match = re.compile(r"[0-9]+").match(self.text, self.at)
         if not match:
             raise self.fail("a number is expected here")
+        value = int(match.group())
+        if value >= 1 << 63:
+            raise self.fail("a number below 2**63 is expected here")
         self.at = match.end()
-        return int(match.group())
+        return value
 
     def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """`a*b*` in front: batch dimensions; `cxd` behind."""
@@ -378,6 +381,8 @@ def _of_module(text: str) -> Problem:
         if not array:
             raise ProblemError(text, at, "an array is expected here, such as bf16[8192,512]")
         shape = tuple(int(n) for n in array.group(2).replace(" ", "").split(",") if n)
+        if any(n >= 1 << 63 for n in shape):
+            raise ProblemError(text, at, "extents are below 2**63")
         try:
             specs.append(Spec(shape, _interop.dtype_name(array.group(1))))
         except Exception:

@@ -31,8 +31,8 @@ def _norm(norm: Any) -> str:
 
 def _length(n: Any, what: str = "n") -> int:
     length = operator.index(n)
-    if length < 1:
-        raise InvalidError(f"the transform length {what}={length} is not possible; it must be at least 1")
+    if not 1 <= length < 1 << 48:
+        raise InvalidError(f"the transform length {what}={length} is not possible; it must be at least 1, and below 2**48")
     return length
 
 

@@ -63,10 +63,31 @@ const mfi_node *mfi_graph_get(mf_graph *g, mf_node x, const char *what)
     return NULL;
 }
 
+/* Byte offsets and counts of operations of what is allowed fit 64 bits. */
+static mf_status check_extent(const mfi_node *node)
+{
+    const int64_t most = (int64_t)1 << 48;
+    int64_t room = most;
+    for (int d = 0; d < node->ndim; d++)
+        room /= node->shape[d] > 1 ? node->shape[d] : 1;
+    if (room > 0)
+        return MF_OK;
+    char shape[160];
+    mfi_shape_text(node->shape, node->ndim, shape);
+    return mfi_fail(
+        MF_E_SHAPE,
+        "a value of shape %s would have more than %lld elements; use smaller extents or a transform length n "
+        "that fits the memory",
+        shape, (long long)most);
+}
+
 mf_node mfi_graph_add(mf_graph *g, const mfi_node *node)
 {
     if (g->error != MF_OK)
         return MF_NODE_NONE;
+    mf_status status = check_extent(node);
+    if (status != MF_OK)
+        return mfi_graph_latch(g, status);
     if (g->count == MFI_MAX_NODES)
         return mfi_graph_latch(g, mfi_fail(MF_E_UNSUPPORTED, "a graph has at most %d nodes; split it", MFI_MAX_NODES));
     if (g->count == g->capacity) {

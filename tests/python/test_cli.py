@@ -103,6 +103,8 @@ def test_every_elementwise_word():
         ("numpy:tanh(f99[3])", 11, "no dtype"),
         ("numpy:no_such(f32[3])", 0, "cannot be imported"),
         ("nowhere:f(f32[3])", 0, "cannot be imported"),
+        ("matmul:f32:2x99999999999999999999x3", 13, "below 2**63"),
+        ("numpy:tanh(f32[99999999999999999999])", 11, "below 2**63"),
     ],
 )
 def test_errors_point_at_the_place(text, position, what):

@@ -300,3 +300,12 @@ def test_filters_stay_in_cache(providers, shape, real, rng):
         assert plan.launches == 1 and "temporary" in plan.explain()
     turned = np.ascontiguousarray(x.T).T  # other strides
     np.testing.assert_allclose(mf.fuse(filtered)(turned, w, h), filtered(x, w, h), atol=1e-11)
+
+
+@pytest.mark.parametrize("n", [0, -1, 1 << 48, 1 << 62, 1 << 64])
+def test_impossible_lengths(n):
+    for name in ("fft", "rfft", "irfft"):
+        with pytest.raises(ValueError, match=f"length n={n} is not possible"):
+            getattr(mf.fft, name)(np.ones(3), n)
+    with pytest.raises(ValueError, match="more than 281474976710656 elements"):
+        mf.plan(lambda x: mf.fft.fft2(x), mf.spec((1 << 30, 1 << 30), "c64"))
