@@ -132,7 +132,7 @@ mf_status mfi_emit_device(mfi_device_code *out, const mfi_problem *p, const mfi_
 
 /* ---- products on sm_90a (emit_gemm90.c, gemm_sm90.cuh) ---- */
 
-enum { MFI_GEMM90_VARIANTS = 10, MFI_GEMM90_MAP_WORDS = 16 };
+enum { MFI_GEMM90_VARIANTS = 14, MFI_GEMM90_MAP_WORDS = 16 };
 
 /* How the kernel gets an operand of the chain. */
 typedef enum mfi_port { MFI_PORT_NONE, MFI_PORT_ACROSS, MFI_PORT_DOWN, MFI_PORT_TILE, MFI_PORT_DIRECT } mfi_port;

@@ -188,12 +188,13 @@ def test_f32_results_and_operands():
 @pytest.mark.gpu
 def test_every_configuration_is_right():
     """A wrong one would be found, and told, by the tuner's comparison with an unfused run."""
+    chain, more = CHAINS["bias, silu, residual"]
     for m, n, k in ((1024, 768, 512), (1000, 392, 200)):
-        function, more = CHAINS["bias, silu, residual"]
-        arrays = gpu_arrays(m, n, k, "bf16", more, "nn")
-        report = mf.plan(function, *arrays, providers="generated_gemm", tune="off").tune(seconds=20)
-        results = [c["result"] for c in report["candidates"] if c["choice"].startswith("generated_gemm")]
-        assert len(results) == 10 and set(results) <= {"won", "slower"}, str(report)
+        x, w, b, r = gpu_arrays(m, n, k, "bf16", more, "nn")
+        for function, arrays, count in ((chain, [x, w, b, r], 13), (lambda x, w, r: x @ w + r, [x, w, r.float()], 14)):
+            report = mf.plan(function, *arrays, providers="generated_gemm", tune="off").tune(seconds=20)
+            results = [c["result"] for c in report["candidates"] if c["choice"].startswith("generated_gemm")]
+            assert len(results) == count and set(results) <= {"won", "slower"}, str(report)
 
 
 @pytest.mark.gpu
