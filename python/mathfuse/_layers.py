@@ -311,19 +311,23 @@ def layer_norm(
     return _rounded(y if bias is None else y + _along(bias, x, axes, "bias"), out_dtype)
 
 
+def _below_largest(x: Any, axis: Any) -> Traced:
+    """x less its largest value over `axis`; of nothing there is none, and nothing to take it from."""
+    value = as_traced(x)
+    return value - reduce("max", value, axis, True) if value.size else apply("subtract", value, value)
+
+
 @function
 def softmax(x: Any, axis: Any = -1, *, out_dtype: Any = None, out: Any = None, stream: Any = None) -> Any:
     """exp(x) / sum(exp(x)) over `axis`, without overflow."""
-    x = as_traced(x)
-    e = apply("exp", x - reduce("max", x, axis, True))
+    e = apply("exp", _below_largest(x, axis))
     return _rounded(e / reduce("sum", e, axis, True), out_dtype)
 
 
 @function
 def log_softmax(x: Any, axis: Any = -1, *, out_dtype: Any = None, out: Any = None, stream: Any = None) -> Any:
     """log(softmax(x)) over `axis`, accurate where softmax is near 0."""
-    x = as_traced(x)
-    d = x - reduce("max", x, axis, True)
+    d = _below_largest(x, axis)
     return _rounded(d - apply("log", reduce("sum", apply("exp", d), axis, True)), out_dtype)
 
 

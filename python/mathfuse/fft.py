@@ -261,6 +261,7 @@ def _filter_axis(a: Traced, v: Traced, axis: Any, name: str) -> tuple[Traced, in
 
 
 def _convolve(a: Traced, v: Traced, mode: Any, at: int, name: str) -> Traced:
+    """With mode "same" numpy.correlate turns its operands round where v is the longer one, so that the middle is another."""
     if mode not in _MODES:
         raise InvalidError(f"{name}: mode {mode!r} is not known; it is one of {', '.join(map(repr, _MODES))}")
     m, k = a.shape[at], v.shape[at]
@@ -275,7 +276,7 @@ def _convolve(a: Traced, v: Traced, mode: Any, at: int, name: str) -> Traced:
     first, count = {
         "wrap": (0, n),
         "full": (0, m + k - 1),
-        "same": ((min(m, k) - 1) // 2, max(m, k)),
+        "same": (m // 2 if name == "correlate" and k > m else (min(m, k) - 1) // 2, max(m, k)),
         "valid": (min(m, k) - 1, abs(m - k) + 1),
     }[mode]
     if count == n:

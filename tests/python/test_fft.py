@@ -164,7 +164,7 @@ def test_filter_chain(rng):
 
 
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
-@pytest.mark.parametrize("m, k", [(50, 7), (50, 8), (7, 50), (1, 1), (33, 33)])
+@pytest.mark.parametrize("m, k", [(50, 7), (50, 8), (7, 50), (8, 50), (2, 4), (1, 1), (33, 33), (8, 8)])
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
 def test_convolve_and_correlate(mode, m, k, dtype, rng):
     a, v = (rng.normal(size=n) + (1j * rng.normal(size=n) if dtype == np.complex128 else 0) for n in (m, k))

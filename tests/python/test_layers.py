@@ -200,6 +200,16 @@ def test_softmax(lead, n, dtype, layout, axis, spread, seed):
             assert_close(got, oracle(wide(x), axis=axis), scale=8)
 
 
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0,)])
+def test_of_nothing(shape):
+    x = np.ones(shape, np.float32)
+    for function in (mf.softmax, mf.log_softmax, mf.rms_norm, mf.layer_norm):
+        got = function(x)
+        assert got.shape == shape and got.dtype == np.float32
+    with pytest.raises(IndexError):
+        mf.softmax(x, axis=2)
+
+
 def test_norms_over_several_axes(rng):
     x, w = values(rng, (3, 4, 5), np.float64), values(rng, (4, 5), np.float64)
     d = x - x.mean((1, 2), keepdims=True)
