@@ -66,6 +66,16 @@ static void release_entries(entry *slots, size_t capacity)
     PyMem_Free(slots);
 }
 
+/* All entries leave the table. To release them may run any code, so whoever takes them does it outside the lock. */
+static entry *take_entries(function *self, size_t *capacity)
+{
+    entry *slots = self->slots;
+    *capacity = self->capacity;
+    self->slots = NULL;
+    self->count = self->capacity = self->held = 0;
+    return slots;
+}
+
 static bool grow(function *self)
 {
     size_t capacity = self->capacity ? 2 * self->capacity : FIRST_SLOTS;
@@ -100,12 +110,8 @@ static int remember(function *self, uint64_t hash, const mfpy_signature *s, PyOb
     if (fresh.bytes && fresh.references) {
         memcpy(fresh.bytes, s->bytes, s->length);
         MFPY_LOCK(self->lock);
-        if (self->count >= MAX_ENTRIES || (self->count >= FEW_ENTRIES && self->held + held > HELD_MAX)) {
-            dropped = self->slots;
-            dropped_capacity = self->capacity;
-            self->slots = NULL;
-            self->count = self->capacity = self->held = 0;
-        }
+        if (self->count >= MAX_ENTRIES || (self->count >= FEW_ENTRIES && self->held + held > HELD_MAX))
+            dropped = take_entries(self, &dropped_capacity);
         if (2 * (self->count + 1) <= self->capacity || grow(self)) {
             entry *slot = slot_for(self->slots, self->capacity, hash, fresh.bytes, fresh.length);
             self->count += !slot->bytes;
@@ -295,10 +301,8 @@ static int function_traverse(PyObject *self, visitproc visit, void *arg)
 static int function_clear(PyObject *self)
 {
     function *f = FUNCTION(self);
-    entry *slots = f->slots;
-    size_t capacity = f->capacity;
-    f->slots = NULL;
-    f->count = f->capacity = f->held = 0;
+    size_t capacity;
+    entry *slots = take_entries(f, &capacity);
     release_entries(slots, capacity);
     Py_CLEAR(f->dict);
     return 0;
@@ -322,10 +326,8 @@ static PyObject *function_forget(PyObject *self, PyObject *unused)
     (void)unused;
     function *f = FUNCTION(self);
     MFPY_LOCK(f->lock);
-    entry *slots = f->slots;
-    size_t capacity = f->capacity;
-    f->slots = NULL;
-    f->count = f->capacity = f->held = 0;
+    size_t capacity;
+    entry *slots = take_entries(f, &capacity);
     MFPY_UNLOCK(f->lock);
     release_entries(slots, capacity);
     Py_RETURN_NONE;
