@@ -162,5 +162,6 @@ def contract(subscripts: str, operands: list[Traced]) -> Traced:
         merged = _pair(terms[i], terms[j], _kept(terms, (i, j), output), sizes)
         terms = [t for at, t in enumerate(terms) if at not in (i, j)] + [merged]
     value = _arrange(_sum_out(terms[0], set(output)), output)
-    narrow = value._dtype == "i64" and all(x._dtype in ("i8", "i32", "bool") for x in operands)
-    return cast(value, "i32") if narrow and not all(x._dtype == "bool" for x in operands) else value
+    given = {x._dtype for x in operands}
+    narrow = value._dtype == "i64" and given <= {"i8", "i32", "bool"} and given != {"bool"}
+    return cast(value, "i32") if narrow else value  # integers are added as i64

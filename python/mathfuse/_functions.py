@@ -245,9 +245,10 @@ def matmul(
 ) -> Any:
     """activation(alpha * (a @ b) + beta * c + bias).
 
-    `alpha` does not scale `bias`; with beta 0, `c` is never read, with alpha 0 neither `a` nor `b`. `bias` is a vector along `bias_axis` of the result, or one
-    vector for each batch. `activation` is the name of an elementwise function ("gelu", "relu", "silu", …) or a function.
-    `out_dtype` is the result's dtype: the sum is rounded once. `compute` "tf32" lets f32 use tensor cores.
+    `alpha` does not scale `bias`; with beta 0, `c` is never read, with alpha 0 neither `a` nor `b`. `bias` is a vector
+    along `bias_axis` of the result, or one vector for each batch. `activation` is the name of an elementwise function
+    ("gelu", "relu", "silu", …) or a function. `out_dtype` is the result's dtype: the sum is rounded once. `compute` "tf32"
+    lets f32 use tensor cores.
     """
     x = product(a, b, compute or "default")
     if not _is(alpha, 1):
