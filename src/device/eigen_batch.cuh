@@ -51,15 +51,14 @@ template <class T, int N, class TA, class TW, class TV, int ND, int THREADS> str
                 MF_UNROLL
                 for (int k = 0; k < depth; k++) {
                     int i = first + k;
-                    bool read = i < n && (p.upper ? j >= i : j <= i);
-                    value[k] = read ? convert<T>(widen(a[i * p.a_stride[ND] + j * p.a_stride[ND + 1]])) : T();
+                    i = i < n ? i : n - 1; // of the other triangle, too: a load without a branch
+                    value[k] = convert<T>(widen(a[i * p.a_stride[ND] + j * p.a_stride[ND + 1]]));
                 }
                 MF_UNROLL
                 for (int k = 0; k < depth; k++) {
                     int i = first + k;
                     if (i < n && (p.upper ? j >= i : j <= i))
-                        g.put(p.upper ? j : i, p.upper ? i : j,
-                              p.conjugate ? solve::conjugate_of(value[k]) : value[k]);
+                        g.put(p.upper ? j : i, p.upper ? i : j, p.conjugate ? solve::conjugate_of(value[k]) : value[k]);
                 }
             }
     }

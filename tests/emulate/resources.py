@@ -17,6 +17,7 @@ HEAD = """
 #include "mathfuse/device/reduce.cuh"
 #include "mathfuse/device/fft.cuh"
 #include "mathfuse/device/gemm.cuh"
+#include "mathfuse/device/eigen.cuh"
 using namespace mf;
 """
 
@@ -160,7 +161,27 @@ extern "C" __global__ void tiles_bulk(matrix_view<const bf16> from, matrix_view<
 }
 """
 
-SOURCES = {"elementwise": ELEMENTWISE, "reduce": REDUCE, "fft": FFT, "gemm": GEMM, "tile": TILES}
+EIGEN = """
+template <class T, int N> __device__ void eigenvalues(const T *a, real_t<T> *w, int n)
+{
+    typedef solve::eigen<T, N> E;
+    MF_DYNAMIC_SHARED(T, memory);
+    E e(memory + threadIdx.x / E::threads * E::elements);
+    i64 item = blockIdx.x * (64 / E::threads) + threadIdx.x / E::threads;
+    for (int i = 0; i < n; i++)
+        for (int j = E::lane(); j <= i; j += E::threads)
+            e.put(i, j, a[(item * n + i) * n + j]);
+    int info = e.run(n);
+    for (int k = E::lane(); k < n; k += E::threads)
+        w[item * n + k] = info ? real_t<T>(0) : e.value(k);
+}
+#define EIGENVALUES(T, N)                                                                                               \\
+    extern "C" __global__ void __launch_bounds__(64) eigen_##T##_##N(const T *a, real_t<T> *w, int n)                   \\
+    { eigenvalues<T, N>(a, w, n); }
+EIGENVALUES(float, 7) EIGENVALUES(float, 32) EIGENVALUES(double, 24) EIGENVALUES(c64, 16) EIGENVALUES(c128, 16)
+"""
+
+SOURCES = {"elementwise": ELEMENTWISE, "reduce": REDUCE, "fft": FFT, "gemm": GEMM, "tile": TILES, "eigen": EIGEN}
 
 
 def nvrtc():

@@ -179,7 +179,7 @@ template <class T, int N> struct eigen {
     }
 
     // Element `block * strip + i`, by selection: registers have no addresses.
-    static constexpr int strip = rows < 8 ? rows : rows % 8 == 0 ? 8 : vector;
+    static constexpr int strip = rows % 4 == 0 ? 4 : vector;
     static MF_DEVICE T pick(const T (&v)[rows], int block, int i)
     {
         T value = v[i];
@@ -192,7 +192,7 @@ template <class T, int N> struct eigen {
     // v^H A v of both columns, which become unit vectors first; infinite for columns that are none.
     MF_DEVICE void quotients(real &first, real &second, jacobi<T, rows, pairs> &core) const
     {
-        real ux = core.xx > 0 ? 1 / m_sqrt(core.xx) : real(0), uy = core.yy > 0 ? 1 / m_sqrt(core.yy) : real(0);
+        real ux = core.xx > 0 ? inverse_root(core.xx) : real(0), uy = core.yy > 0 ? inverse_root(core.yy) : real(0);
         MF_UNROLL
         for (int i = 0; i < rows; i++) {
             core.x[i] = times_real(core.x[i], ux);
@@ -200,40 +200,39 @@ template <class T, int N> struct eigen {
         }
         first = core.xx > 0 ? real(0) : inf_of<real>();
         second = core.yy > 0 ? real(0) : inf_of<real>();
-#if defined(__CUDACC__)
-#pragma unroll 1
-#endif
+        MF_ROLLED
         for (int block = 0; block < rows / strip; block++)
             MF_UNROLL
-            for (int i = 0; i < strip; i++) {
-                T sx = T(), sy = T();
-                const T *line = matrix + (block * strip + i) * ld;
+        for (int i = 0; i < strip; i++) {
+            T sx = T(), sy = T();
+            const T *line = matrix + (block * strip + i) * ld;
+            MF_UNROLL
+            for (int j = 0; j < rows; j += vector) {
+                pack<T, vector> p;
+                load_pack<16>(p, line + j);
                 MF_UNROLL
-                for (int j = 0; j < rows; j += vector) {
-                    pack<T, vector> p;
-                    load_pack<16>(p, line + j);
-                    MF_UNROLL
-                    for (int k = 0; k < vector; k++) {
-                        sx = with_product(sx, p.v[k], core.x[j + k]);
-                        sy = with_product(sy, p.v[k], core.y[j + k]);
-                    }
+                for (int k = 0; k < vector; k++) {
+                    sx = with_product(sx, p.v[k], core.x[j + k]);
+                    sy = with_product(sy, p.v[k], core.y[j + k]);
                 }
-                first += real_of_number(conjugate_of(pick(core.x, block, i)) * sx);
-                second += real_of_number(conjugate_of(pick(core.y, block, i)) * sy);
             }
+            first += real_of_number(conjugate_of(pick(core.x, block, i)) * sx);
+            second += real_of_number(conjugate_of(pick(core.y, block, i)) * sy);
+        }
     }
 
     // How many of the group's values come before this one.
     MF_DEVICE int place(real mine, int slot) const
     {
         int before = 0;
+        MF_UNROLL_BY_4
         for (int k = 0; k < 2 * pairs; k++)
             before += values[k] < mine || (values[k] == mine && k < slot);
         return before;
     }
 
-    MF_DEVICE void finish(const jacobi<T, rows, pairs> &core, real first, real second, int n, const scaling<real> &scale,
-                          bool bad) const
+    MF_DEVICE void finish(const jacobi<T, rows, pairs> &core, real first, real second, int n,
+                          const scaling<real> &scale, bool bad) const
     {
         values[lane()] = first;
         values[lane() + pairs] = second;

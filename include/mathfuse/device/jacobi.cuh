@@ -18,6 +18,12 @@
 #include "mathfuse/device/qr.cuh"
 #include "mathfuse/device/reduce.cuh"
 
+#if defined(__CUDACC__)
+#define MF_ROLLED _Pragma("unroll 1")
+#else
+#define MF_ROLLED
+#endif
+
 namespace mf
 {
 namespace solve
@@ -153,7 +159,7 @@ template <class T, int M, int PAIRS, int CARRIED = 0> struct jacobi {
     }
 
   private:
-    real dx, dy, ix, iy;    // what columns are to be multiplied by, and the inverse
+    real dx, dy, ix, iy;  // what columns are to be multiplied by, and the inverse
     real cosine, tangent; // squares of the largest of this sweep
 
     static MF_DEVICE real square_norm(const T (&v)[all])
@@ -175,19 +181,17 @@ template <class T, int M, int PAIRS, int CARRIED = 0> struct jacobi {
 
     MF_DEVICE void sweep(bool active, real limit)
     {
-        int block = PAIRS, step = 0;
-#if defined(__CUDACC__)
-#pragma unroll 1
-#endif
-        for (int round = 0; round < 2 * PAIRS - 1; round++) {
-            rotate(active, limit);
-            if (++step < block) {
+        rotate(active, limit);
+        MF_ROLLED
+        for (int block = PAIRS; block > 1;) {
+            MF_ROLLED
+            for (int step = 1; step < block; step++) {
                 pass(step & -step);
-            } else if (block > 1) {
-                block /= 2;
-                step = 0;
-                split(block);
+                rotate(active, limit);
             }
+            block /= 2;
+            split(block);
+            rotate(active, limit);
         }
         MF_UNROLL
         for (int i = 0; i < all; i++) {
@@ -223,20 +227,20 @@ template <class T, int M, int PAIRS, int CARRIED = 0> struct jacobi {
         real seen = size * coarse_reciprocal(norms);
         cosine = turns && seen > cosine ? seen : cosine;
         tangent = t > tangent ? t : tangent;
-        T up = times_real(w, dx * iy), down = times_real(-conjugate_of(w), dy * ix);
+        // x - conj(w) y, then y + w x = (1 + |w|^2) (y + w / (1 + |w|^2) (x - conj(w) y)): in place.
+        T down = times_real(-conjugate_of(w), dy * ix), up = times_real(w, dx * iy * c * c);
         MF_UNROLL
         for (int i = 0; i < all; i++) {
-            T old = x[i];
-            x[i] = with_product(old, down, y[i]);
-            y[i] = with_product(y[i], up, old);
+            x[i] = with_product(x[i], down, y[i]);
+            y[i] = with_product(y[i], up, x[i]);
         }
         xx = m_fma(-k, size, xx);
         yy = m_fma(k, size, yy);
         xx = xx > 0 ? xx : real(0);
         yy = yy > 0 ? yy : real(0);
-        dx *= c, dy *= c;
+        dx *= c, iy *= c;
         c *= q;
-        ix *= c, iy *= c;
+        dy *= c, ix *= c;
     }
 
     // Lanes exchange y.
