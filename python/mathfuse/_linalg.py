@@ -16,6 +16,9 @@ _SINGULAR_VALUES = "{0} superdiagonals did not converge to zero"
 _WHY = {
     "cholesky": _INDEFINITE,
     "cho_factor": _INDEFINITE,
+    "cholesky_plan": _INDEFINITE,
+    "lu_plan": _SINGULAR,
+    "refine": "{0} refinements did not reach f64's accuracy: raise refine, or leave it at 0 for an ill-conditioned matrix",
     "solve": _SINGULAR,
     "solve, positive definite": _INDEFINITE,
     "solve, diagonal": _DIAGONAL,

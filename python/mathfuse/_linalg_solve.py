@@ -245,6 +245,14 @@ def _sign_and_diagonal(a: Any, name: str) -> tuple[Traced, Traced]:
     return cast(result(factor, 3), factor._dtype), diagonal(factor, factor.ndim - 2, factor.ndim - 1)
 
 
+def sign_and_log(sign: Traced, pivots: Traced) -> Any:
+    """slogdet's result from the sign of the row exchanges and the diagonal of U."""
+    size = apply("absolute", pivots)
+    zero = apply("equal", size, 0)
+    unit = apply("where", zero, pivots, apply("divide", pivots, apply("where", zero, 1, size)))
+    return SlogdetResult(apply("multiply", sign, reduce("prod", unit, -1)), reduce("sum", apply("log", size), -1))
+
+
 @function
 def det(a: Any, *, out: Any = None, stream: Any = None) -> Any:
     """The determinant, from the LU factors; 0 for a singular matrix. It over- and underflows where slogdet does not."""
@@ -256,7 +264,4 @@ def det(a: Any, *, out: Any = None, stream: Any = None) -> Any:
 def slogdet(a: Any, *, out: Any = None, stream: Any = None) -> Any:
     """(sign, log |det|): the sign of the determinant, for complex matrices a number of modulus 1 or 0."""
     sign, pivots = _sign_and_diagonal(a, "slogdet")
-    size = apply("absolute", pivots)
-    zero = apply("equal", size, 0)
-    unit = apply("where", zero, pivots, apply("divide", pivots, apply("where", zero, 1, size)))
-    return SlogdetResult(apply("multiply", sign, reduce("prod", unit, -1)), reduce("sum", apply("log", size), -1))
+    return sign_and_log(sign, pivots)

@@ -522,11 +522,11 @@ class _Finish:
 
     def __call__(self, outputs: tuple[Any, ...]) -> Any:
         for name, index in self.checks:
-            _raise_for_info(name, outputs[index])
+            raise_for_info(name, outputs[index])
         return map_tree(lambda x: outputs[x.index] if isinstance(x, _Output) else x, self.template)
 
 
-def _raise_for_info(name: str, info: Any) -> None:
+def raise_for_info(name: str, info: Any) -> None:
     host = _interop.to_numpy(info)
     if not host.any():
         return

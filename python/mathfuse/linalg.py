@@ -3,7 +3,7 @@
 What factors or solves takes `check`: True raises LinAlgError if a matrix failed; False returns the results followed by `info`, an
 integer array over the batch with LAPACK's meaning (0 is fine, -1: the matrix holds NaN or infinity), and NaN in place of the
 results of a failed matrix. f16 and bf16 are computed in f32. SciPy's overwrite_a, overwrite_b and check_finite are accepted and
-change nothing: inputs are not written (factor plans and `out` work in place), and NaN is found in any case.
+change nothing: inputs are not written, and NaN is found in any case. cholesky_plan and lu_plan factor once and solve many times.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from mathfuse._linalg_decompose import (
     svdvals,
 )
 from mathfuse._linalg_norms import cond, matrix_norm, norm, vector_norm
+from mathfuse._linalg_plan import CholeskyPlan, FactorPlan, LuPlan, cholesky_plan, lu_plan
 from mathfuse._linalg_products import (
     cross,
     diagonal,
@@ -58,9 +59,9 @@ from mathfuse._linalg_solve import (
 from mathfuse.errors import lin_alg_error
 
 __all__ = [
-    "EigResult", "EighResult", "LinAlgError", "QRResult", "SVDResult", "SlogdetResult", "cho_factor", "cho_solve", "cholesky",
-    "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "expm", "inv", "lstsq", "lu_factor",
-    "lu_solve", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv",
+    "CholeskyPlan", "EigResult", "EighResult", "FactorPlan", "LinAlgError", "LuPlan", "QRResult", "SVDResult", "SlogdetResult",
+    "cho_factor", "cho_solve", "cholesky", "cholesky_plan", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals",
+    "eigvalsh", "expm", "inv", "lstsq", "lu_factor", "lu_plan", "lu_solve", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv",
     "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace", "vecdot",
     "vector_norm",
 ]  # fmt: skip
