@@ -78,13 +78,16 @@ class FactorPlan:
         self._kept: tuple[Any, ...] = ()
         self._ready = False
         self._solvers: dict[Any, _core.Plan] = {}
-        self.plan = make_plan(self._make, a, target=target, providers=providers)
+        self.plan = self._plan(self._make, a)
         if not isinstance(a, Spec):
             self.factor(a)
 
     def __repr__(self) -> str:
         state = "factored" if self._ready else "not factored"
         return f"<{type(self).__name__} {self.dtype}{list(self.shape)}, {state}>"
+
+    def _plan(self, function: Any, *args: Any) -> _core.Plan:
+        return make_plan(function, *args, target=self._target, providers=self._providers)
 
     # ---- traced ----
 
@@ -144,7 +147,9 @@ class FactorPlan:
         a = _array(a)
         found = _describe(a)
         if isinstance(a, Spec) or found != (self.given, self.shape):
-            raise ShapeError(f"{self._name}: the plan is for arrays of {self.given}{list(self.shape)}, not {found[0]}{list(found[1])}")
+            raise ShapeError(
+                f"{self._name}: the plan is for arrays of {self.given}{list(self.shape)}, not {found[0]}{list(found[1])}"
+            )
         self._ready = False
         self._kept = self._run(a, stream)
         self.info = self._kept[-2 if self.refine else -1]
@@ -188,8 +193,7 @@ class FactorPlan:
         found = self._solvers.pop(key, None)
         if found is None:
             kept = self._kept if self._ready and not isinstance(b, Spec) else [spec(*x) for x in self.plan.outputs]
-            options = {"target": self._target, "providers": self._providers}
-            found = make_plan(lambda kept, b: self._solve(kept, b, trans), tuple(kept), b, **options)
+            found = self._plan(lambda kept, b: self._solve(kept, b, trans), tuple(kept), b)
         self._solvers[key] = found
         if len(self._solvers) > _KEPT:
             self._solvers.pop(next(iter(self._solvers)), None)
@@ -203,8 +207,7 @@ class FactorPlan:
         """The inverse of the matrix; with check=False (inverse, info)."""
         kept = self._factored()
         if "inv" not in self._solvers:
-            options = {"target": self._target, "providers": self._providers}
-            self._solvers["inv"] = make_plan(self._inverse, kept, **options)
+            self._solvers["inv"] = self._plan(self._inverse, kept)
         return self._solvers["inv"].run(*kept, out=out, stream=stream)
 
     def _inverse(self, kept: tuple[Any, ...]) -> Any:
@@ -293,7 +296,7 @@ def cholesky_plan(
 
     `a` is an array, or a `spec` whose matrices `factor` brings. One triangle is read, with `upper` the upper one. `refine`
     makes the factors in f32 (c64) of an f64 (c128) matrix and improves each solution so many times by its residual in f64;
-    four do for condition numbers up to about 1e4; a copy of the matrix is kept. Solutions that do not reach f64's accuracy fail.
+    four do for condition numbers up to about 1e6; a copy of the matrix is kept. Solutions that do not reach f64's accuracy fail.
     `overwrite_a` lets the factors lie in the array's own memory, where the plan can. With check=False `info` says what failed,
     and `solve` returns (x, info) without waiting for the device. `target` and `providers` as for mathfuse.plan.
     """

@@ -11,6 +11,7 @@
 struct mfi_schedule;
 
 #define MFI_MAX_PROVIDERS 16
+#define MFI_ANY_OUTPUT (-1)
 
 typedef struct mfi_refusal {
     const mfi_provider *provider;
@@ -48,7 +49,7 @@ struct mf_plan {
     int steps, bindings, inputs, launches;
     mfi_step *step;
     mf_tensor *binding; /* what was planned for: inputs, outputs */
-    bool *in_place;     /* [input]: an output may be this very view */
+    int *in_place;      /* [input]: the slot that may be this very view, MFI_ANY_OUTPUT, or 0 for none */
     int64_t bytes;
     size_t temporaries, workspace; /* workspace includes the temporaries */
     pthread_mutex_t lock;          /* guards the two lists below */

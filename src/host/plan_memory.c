@@ -2,6 +2,8 @@
 #include "plan_internal.h"
 #include "schedule.h"
 
+#include <string.h>
+
 static void touch(mfi_schedule *s, const mfi_view *view, int step)
 {
     if (view->slot < s->inputs + s->outputs)
@@ -120,22 +122,86 @@ size_t mf_plan_memory(const mf_plan *plan)
 
 /* ---- in place ---- */
 
-/* An output may be an input's own memory if one plain map reads each element only where it writes it. */
+static bool same_place(const mfi_view *load, const mfi_view *store, int ndim, const int64_t *shape)
+{
+    bool same = load->offset == store->offset && load->dtype == store->dtype;
+    for (int d = 0; d < ndim; d++)
+        same &= load->strides[d] == store->strides[d] || shape[d] == 1;
+    return same;
+}
+
+static bool map_in_place(const mfi_problem *p, int input, int inputs)
+{
+    bool fits = !p->nreduce;
+    for (int a = 0; fits && a < p->chain.operands; a++)
+        for (int b = 0; b < p->chain.operands; b++) {
+            const mfi_view *load = &p->chain.operand[a].view, *store = &p->chain.operand[b].view;
+            if (load->slot == input && store->slot >= inputs)
+                fits &= same_place(load, store, p->ndim, p->shape);
+        }
+    return fits;
+}
+
+/* What a solver reads and gives. */
+typedef struct matrices {
+    mfi_factor_operand in[MFI_FACTOR_INPUTS], out[MFI_FACTOR_RESULTS];
+} matrices;
+
+static matrices matrices_of(const mfi_problem *p)
+{
+    matrices m;
+    for (int k = 0; k < MFI_FACTOR_INPUTS; k++)
+        m.in[k] = (mfi_factor_operand){.view.slot = -1};
+    for (int k = 0; k < MFI_FACTOR_RESULTS; k++)
+        m.out[k] = (mfi_factor_operand){.view.slot = -1};
+    if (p->anchor == MFI_FACTOR) {
+        memcpy(m.in, p->u.factor.in, sizeof m.in);
+        memcpy(m.out, p->u.factor.out, sizeof m.out);
+        return m;
+    }
+    const mfi_solve *f = &p->u.solve;
+    m.in[0] = (mfi_factor_operand){.view = f->a, .rank = 2, .rows = f->n, .cols = f->n};
+    m.in[1] = (mfi_factor_operand){.view = f->b, .rank = 2, .rows = f->n, .cols = f->nrhs};
+    m.out[0] =
+        (mfi_factor_operand){.view = f->x, .rank = 2, .rows = f->n, .cols = f->solver == MFI_CHOLESKY ? f->n : f->nrhs};
+    return m;
+}
+
+/* The result that may lie where matrix `input` does: providers on the CPU read an item before they write its results. */
+static int solver_in_place(const mfi_problem *p, int input)
+{
+    matrices m = matrices_of(p);
+    int found = 0;
+    for (int i = 0; i < MFI_FACTOR_INPUTS; i++) {
+        const mfi_factor_operand *in = &m.in[i];
+        int fits = 0;
+        for (int o = 0; o < MFI_FACTOR_RESULTS && in->view.slot == input && !fits; o++) {
+            const mfi_factor_operand *out = &m.out[o];
+            int64_t shape[MF_MAX_DIMS + 2] = {0};
+            memcpy(shape, p->shape, (size_t)p->ndim * sizeof *shape);
+            shape[p->ndim] = in->rows;
+            shape[p->ndim + 1] = in->cols;
+            bool alike = in->rank == out->rank && in->rows == out->rows && in->cols == out->cols;
+            if (out->view.slot >= 0 && alike && same_place(&in->view, &out->view, p->ndim + in->rank, shape))
+                fits = out->view.slot;
+        }
+        if (in->view.slot == input && (!fits || (found && found != fits)))
+            return 0;
+        found = fits ? fits : found;
+    }
+    return p->chain.operands ? 0 : found;
+}
+
+/* An output may be an input's own memory if one plain map reads each element only where it writes it, or a solver on the CPU
+ * each matrix. */
 void mfi_plan_find_in_place(mf_plan *plan)
 {
     const mfi_schedule *s = plan->schedule;
     const mfi_problem *p = s->steps == 1 ? s->step[0] : NULL;
-    for (int i = 0; i < plan->inputs; i++) {
-        plan->in_place[i] = p && p->anchor == MFI_MAP && !p->nreduce;
-        for (int a = 0; plan->in_place[i] && a < p->chain.operands; a++)
-            for (int b = 0; b < p->chain.operands; b++) {
-                const mfi_view *load = &p->chain.operand[a].view, *store = &p->chain.operand[b].view;
-                if (load->slot != i || store->slot < plan->inputs)
-                    continue;
-                bool same = load->offset == store->offset && load->dtype == store->dtype;
-                for (int d = 0; d < p->ndim; d++)
-                    same &= load->strides[d] == store->strides[d] || p->shape[d] == 1;
-                plan->in_place[i] &= same;
-            }
-    }
+    bool solver = p && (p->anchor == MFI_SOLVE || p->anchor == MFI_FACTOR) && !plan->caps->cuda;
+    for (int i = 0; i < plan->inputs; i++)
+        if (solver)
+            plan->in_place[i] = solver_in_place(p, i);
+        else
+            plan->in_place[i] = p && p->anchor == MFI_MAP && map_in_place(p, i, plan->inputs) ? MFI_ANY_OUTPUT : 0;
 }

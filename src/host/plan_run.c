@@ -208,15 +208,16 @@ static mf_status check_aliases(const mf_plan *plan, const mf_tensor *tensors)
         for (int i = 0; i < o; i++) {
             if (!overlap(&tensors[o], &tensors[i]))
                 continue;
-            if (i < plan->inputs && plan->in_place[i] && same_view(&tensors[o], &tensors[i]))
+            int allowed = i < plan->inputs ? plan->in_place[i] : 0;
+            if ((allowed == o || allowed == MFI_ANY_OUTPUT) && same_view(&tensors[o], &tensors[i]))
                 continue;
             char name[32], other[32];
             name_of(plan, o, name);
             name_of(plan, i, other);
             return mfi_fail(
                 MF_E_ALIAS,
-                "%s overlaps %s in memory; only an elementwise plan may write over its input, and only over "
-                "the very same view; pass separate memory",
+                "%s overlaps %s in memory; only an elementwise plan, or a solver on the CPU, may write over its input, "
+                "and only over the very same view; pass separate memory",
                 name, other);
         }
     for (int o = plan->inputs; o < plan->bindings; o++)

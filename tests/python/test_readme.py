@@ -48,6 +48,14 @@ def test_python_blocks(tmp_path, monkeypatch, capsys):
     assert "step 1" in capsys.readouterr().out
 
 
+def test_python_blocks_of_concepts(capsys):
+    found = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/concepts.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert found
+    for block in found:
+        exec(compile(block, "concepts.md", "exec"), {"__name__": "concepts"})
+    assert "cho_solve" in capsys.readouterr().out
+
+
 def test_c_blocks(tmp_path):
     assert blocks("c")
     for block in blocks("c"):
