@@ -69,8 +69,8 @@ MF_API mf_status mf_plan_explain(char **out, const mf_plan *plan, int json);
 
 /* Scratch memory of one run, in bytes, and kernel launches (GPU) or calls (CPU) of one run. */
 MF_API size_t mf_plan_workspace(const mf_plan *plan);
-/* About how many bytes of the host's memory a plan keeps between runs: scratch and the tables of transforms. Whoever keeps
- * plans of ever new shapes has to let some go; mf_plan_cached does. */
+/* About how many bytes a plan keeps between runs, of the device's memory if it is for a GPU: the scratch of one stream, and
+ * the tables of transforms. Whoever keeps plans of ever new shapes has to let some go; mf_plan_cached does. */
 MF_API size_t mf_plan_memory(const mf_plan *plan);
 MF_API int mf_plan_launches(const mf_plan *plan);
 

@@ -100,12 +100,19 @@ static PyObject *references_of(const mfpy_signature *s)
     return tuple;
 }
 
+static size_t held_by(const mfpy_plan *plan)
+{
+    int index;
+    bool gpu = mf_context_device(((mfpy_context *)plan->context)->context, &index) == MF_CUDA;
+    return mf_plan_memory(plan->plan) >> (gpu ? 3 : 0); /* a device's memory counts less */
+}
+
 /* Remember a plan. When the table is full it starts over: a signature that never repeats must not fill the memory. */
 static int remember(function *self, uint64_t hash, const mfpy_signature *s, PyObject *plan)
 {
     entry fresh = {hash, PyMem_Malloc(s->length + 1), s->length, Py_NewRef(plan), references_of(s)};
     entry *dropped = NULL;
-    size_t dropped_capacity = 0, held = mf_plan_memory(((mfpy_plan *)plan)->plan);
+    size_t dropped_capacity = 0, held = held_by((mfpy_plan *)plan);
     bool stored = false;
     if (fresh.bytes && fresh.references) {
         memcpy(fresh.bytes, s->bytes, s->length);

@@ -23,7 +23,7 @@ static int dtype_from_name(PyTypeObject *defining, const char *name, mf_dtype *o
 }
 
 /* The position of `name` in a NULL-terminated list, or -1 with an exception. */
-static int choice(const char *what, const char *name, const char *const *names)
+static int choice(PyTypeObject *defining, const char *what, const char *name, const char *const *names)
 {
     for (int i = 0; names[i]; i++)
         if (!strcmp(names[i], name))
@@ -35,7 +35,7 @@ static int choice(const char *what, const char *name, const char *const *names)
         list = longer;
     }
     if (list)
-        PyErr_Format(PyExc_ValueError, "%s \"%s\" is not known; it is one of %U", what, name, list);
+        mfpy_fail(mfpy_state_of(defining), MF_E_INVALID, "%s \"%s\" is not known; it is one of %U", what, name, list);
     Py_XDECREF(list);
     return -1;
 }
@@ -76,7 +76,7 @@ static PyObject *graph_number(METHOD_ARGS)
                                  {.name = "im", .kind = 'd', .out = &im, .optional = true},
                                  {0}};
     int kind;
-    if (mfpy_parse("number", args, nargs, kwnames, params) < 0 || (kind = choice("kind", name, kinds)) < 0)
+    if (mfpy_parse("number", args, nargs, kwnames, params) < 0 || (kind = choice(defining, "kind", name, kinds)) < 0)
         return NULL;
     return node_result(self, defining, mf_graph_number(GRAPH(self), (mf_weak_kind)kind, re, im));
 }
@@ -147,7 +147,7 @@ static PyObject *graph_reduce(METHOD_ARGS)
                                  {.name = "axes", .kind = 'n', .out = &axes, .optional = true},
                                  {.name = "keepdims", .kind = 'p', .out = &keepdims, .optional = true},
                                  {0}};
-    if (mfpy_parse("reduce", args, nargs, kwnames, params) < 0 || (op = choice("op", name, names)) < 0)
+    if (mfpy_parse("reduce", args, nargs, kwnames, params) < 0 || (op = choice(defining, "op", name, names)) < 0)
         return NULL;
     to_int_list(&axes, list);
     return node_result(self, defining,
@@ -165,7 +165,8 @@ static PyObject *graph_matmul(METHOD_ARGS)
                                  {.name = "b", .kind = 'i', .out = &b.id},
                                  {.name = "compute", .kind = 's', .out = &name, .optional = true},
                                  {0}};
-    if (mfpy_parse("matmul", args, nargs, kwnames, params) < 0 || (compute = choice("compute", name, names)) < 0)
+    if (mfpy_parse("matmul", args, nargs, kwnames, params) < 0 ||
+        (compute = choice(defining, "compute", name, names)) < 0)
         return NULL;
     return node_result(self, defining, mf_graph_matmul_ex(GRAPH(self), a, b, (mf_compute)compute));
 }
@@ -184,8 +185,9 @@ static PyObject *graph_fft(METHOD_ARGS)
                                  {.name = "n", .kind = 'n', .out = &n},
                                  {.name = "norm", .kind = 's', .out = &norm_name, .optional = true},
                                  {0}};
-    if (mfpy_parse("fft", args, nargs, kwnames, params) < 0 || (kind = choice("kind", kind_name, kinds)) < 0 ||
-        (norm = choice("norm", norm_name, norms)) < 0)
+    if (mfpy_parse("fft", args, nargs, kwnames, params) < 0 ||
+        (kind = choice(defining, "kind", kind_name, kinds)) < 0 ||
+        (norm = choice(defining, "norm", norm_name, norms)) < 0)
         return NULL;
     if (axes.count < 1 || axes.count != n.count) {
         PyErr_SetString(PyExc_ValueError, "axes and n must have the same number of entries, at least one");
@@ -209,7 +211,7 @@ static PyObject *graph_solver(METHOD_ARGS)
                                  {0}};
     if (mfpy_parse("solver", args, nargs, kwnames, params) < 0)
         return NULL;
-    switch (choice("kind", name, kinds)) {
+    switch (choice(defining, "kind", name, kinds)) {
     case 0:
         return node_result(self, defining, mf_graph_cholesky(GRAPH(self), a, flags));
     case 1:
@@ -244,7 +246,7 @@ static PyObject *graph_factor(METHOD_ARGS)
     for (int i = 0; i < operands.count && i < 3; i++)
         x[i].id = (int)operands.values[i];
     mf_graph *g = GRAPH(self);
-    switch (choice("kind", name, kinds)) {
+    switch (choice(defining, "kind", name, kinds)) {
     case 0:
         return node_result(self, defining, mf_graph_lu_factor(g, x[0]));
     case 1:

@@ -8,8 +8,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Plans leave beyond CAPACITY; and beyond HELD_MAX bytes kept by them, but for the last ALWAYS_KEPT. */
-enum { CAPACITY = 1024, ALWAYS_KEPT = 16, HELD_MAX = 512 << 20 };
+/* Plans leave beyond CAPACITY; and beyond the limit of bytes kept by them, but for the last ALWAYS_KEPT. */
+enum { CAPACITY = 1024, ALWAYS_KEPT = 16 };
 
 typedef struct entry {
     XXH128_hash_t key;
@@ -177,8 +177,8 @@ static void drop_oldest(struct mfi_plan_cache *cache)
 /* Keep the plan; shapes that never repeat must not fill the memory. */
 static void keep(struct mfi_plan_cache *cache, XXH128_hash_t key, mf_plan *plan)
 {
-    size_t held = mf_plan_memory(plan);
-    while (cache->count == CAPACITY || (cache->count >= ALWAYS_KEPT && cache->held + held > HELD_MAX))
+    size_t held = mf_plan_memory(plan), most = mfi_plan_memory_limit(plan->caps);
+    while (cache->count == CAPACITY || (cache->count >= ALWAYS_KEPT && cache->held + held > most))
         drop_oldest(cache);
     cache->held += held;
     cache->entry[cache->count++] = (entry){key, ++cache->clock, held, plan};

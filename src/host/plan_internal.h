@@ -81,7 +81,9 @@ mf_plan_options mfi_plan_options_of(const mf_plan *plan);
 mf_status mfi_plan_decide(mf_plan *plan);
 void mfi_plan_undecide(mf_plan *plan);
 bool mfi_plan_bids(const mf_plan *plan, const mfi_problem *p, const mfi_provider *provider, double *cost_us);
-/* plan_memory.c: offsets of the temporaries, their sum; outputs that may be an input. */
+/* plan_memory.c: offsets of the temporaries, their sum; outputs that may be an input; how many bytes a number of plans may keep,
+ * of the host or of the device. */
+size_t mfi_plan_memory_limit(const mfi_caps *caps);
 size_t mfi_place_temporaries(struct mfi_schedule *s);
 void mfi_plan_find_in_place(mf_plan *plan);
 /* plan_run.c: step `index` or, with -1, all steps on these tensors. */

@@ -113,11 +113,14 @@ size_t mf_plan_memory(const mf_plan *plan)
 {
     const mf_plan *current = mfi_plan_current(plan);
     size_t bytes = current->workspace;
-    if (current->caps->cuda)
-        return 0;
     for (int i = 0; i < current->steps; i++)
         bytes += table_bytes(current->step[i].problem);
     return bytes;
+}
+
+size_t mfi_plan_memory_limit(const mfi_caps *caps)
+{
+    return (size_t)512 << (caps->cuda ? 23 : 20);
 }
 
 /* ---- in place ---- */

@@ -233,13 +233,42 @@ static mf_status check_aliases(const mf_plan *plan, const mf_tensor *tensors)
 
 /* ---- other layouts ---- */
 
-static mf_status variant_for(mf_plan *plan, const mf_tensor *tensors, void *stream, mf_plan **out)
+enum { VARIANTS_KEPT = 16 };
+
+/* The last ones leave, the least recently used, and those beyond what plans may keep. A run that still uses one has a hold on
+ * it. */
+static void drop_variants(mf_plan *plan)
+{
+    mf_plan **at = &plan->variants;
+    size_t held = 0;
+    for (int i = 0; i < VARIANTS_KEPT && *at; i++, at = &(*at)->next) {
+        held += mf_plan_memory(*at);
+        if (i && held > mfi_plan_memory_limit(plan->caps))
+            break;
+    }
+    while (*at) {
+        mf_plan *last = *at;
+        *at = last->next;
+        mfi_plan_release(last);
+    }
+}
+
+static mf_plan *take_variant(mf_plan *plan, const mf_tensor *tensors)
+{
+    for (mf_plan **at = &plan->variants, *v; (v = *at); at = &v->next)
+        if (same_layout(v, tensors)) {
+            *at = v->next;
+            return v;
+        }
+    return NULL;
+}
+
+/* The plan for these layouts; the caller releases it. */
+static mf_status variant_for(mf_plan **out, mf_plan *plan, const mf_tensor *tensors, void *stream)
 {
     mf_status status = MF_OK;
     pthread_mutex_lock(&plan->lock);
-    mf_plan *v = plan->variants;
-    while (v && !same_layout(v, tensors))
-        v = v->next;
+    mf_plan *v = take_variant(plan, tensors);
     if (!v && plan->caps->cuda && mfi_cuda_capturing(stream)) {
         status =
             mfi_fail(MF_E_STATE, "the tensors' strides or alignment differ from those planned for, and nothing can be "
@@ -249,10 +278,12 @@ static mf_status variant_for(mf_plan *plan, const mf_tensor *tensors, void *stre
         o.bindings = tensors;
         o.tune = o.tune == MF_TUNE_OFF ? MF_TUNE_OFF : MF_TUNE_CACHED; /* nothing is measured in the middle of a run */
         status = mfi_plan_make(&v, plan->context, plan->graph, &o);
-        if (status == MF_OK) {
-            v->next = plan->variants;
-            plan->variants = v;
-        }
+    }
+    if (status == MF_OK) {
+        v->next = plan->variants;
+        plan->variants = v;
+        mfi_plan_retain(v);
+        drop_variants(plan);
     }
     pthread_mutex_unlock(&plan->lock);
     *out = v;
@@ -286,6 +317,20 @@ mf_status mfi_plan_submit(mf_plan *plan, int index, const mf_tensor *tensors, vo
     return status;
 }
 
+/* On tensors of the layouts that the plan was made for. */
+static mf_status run_bound(mf_plan *plan, const mf_tensor *tensors, void *stream)
+{
+    mfi_scratch *scratch;
+    MF_TRY(get_scratch(plan, stream, &scratch));
+    mf_status status = mfi_plan_submit(plan, -1, tensors, stream, scratch ? scratch->aligned : NULL);
+    put_scratch(plan, scratch);
+    if (mfi_log_on(MFI_LOG_RUN))
+        mfi_log(MFI_LOG_RUN, "%d step%s, %d launch%s, first %s %s: %s", plan->steps, plan->steps == 1 ? "" : "s",
+                plan->launches, plan->launches == 1 ? "" : "es", plan->steps ? plan->step[0].provider->name : "-",
+                plan->steps ? plan->step[0].bid.kernel : "", mf_status_text(status));
+    return status;
+}
+
 mf_status mf_plan_run(mf_plan *plan, const mf_tensor *tensors, int count, void *stream)
 {
     MF_REQUIRE(plan && (tensors || count == 0), MF_E_INVALID, "mf_plan_run: %s is NULL", plan ? "tensors" : "plan");
@@ -299,16 +344,12 @@ mf_status mf_plan_run(mf_plan *plan, const mf_tensor *tensors, int count, void *
         MF_TRY(check_tensor(plan, i, &tensors[i]));
     MF_TRY(check_aliases(plan, tensors));
     MF_TRY(mfi_context_make_current(plan->context));
-    if (!same_layout(plan, tensors))
-        MF_TRY(variant_for(plan, tensors, stream, &plan));
-    mfi_scratch *scratch;
-    MF_TRY(get_scratch(plan, stream, &scratch));
-    mf_status status = mfi_plan_submit(plan, -1, tensors, stream, scratch ? scratch->aligned : NULL);
-    put_scratch(plan, scratch);
-    if (mfi_log_on(MFI_LOG_RUN))
-        mfi_log(MFI_LOG_RUN, "%d step%s, %d launch%s, first %s %s: %s", plan->steps, plan->steps == 1 ? "" : "s",
-                plan->launches, plan->launches == 1 ? "" : "es", plan->steps ? plan->step[0].provider->name : "-",
-                plan->steps ? plan->step[0].bid.kernel : "", mf_status_text(status));
+    if (same_layout(plan, tensors))
+        return run_bound(plan, tensors, stream);
+    mf_plan *variant;
+    MF_TRY(variant_for(&variant, plan, tensors, stream));
+    mf_status status = run_bound(variant, tensors, stream);
+    mfi_plan_release(variant);
     return status;
 }
 

@@ -329,7 +329,7 @@ def test_functions_are_pickled_and_copied_by_name():
 
 
 def test_a_choice_names_what_there_is():
-    with pytest.raises(ValueError, match='"tf33" is not known; it is one of "default".*"tf32"'):
+    with pytest.raises(mf.errors.InvalidError, match='"tf33" is not known; it is one of "default".*"tf32"'):
         mf.matmul(np.ones((2, 2)), np.ones((2, 2)), compute="tf33")
     with pytest.raises(ValueError, match="extents are 0 or more"):
         mf.spec((2, -3))

@@ -456,6 +456,42 @@ Test(plan, the_cache_lets_large_plans_go)
     cr_expect_not(still_cached_after(4096));
 }
 
+static int variants_of(const mf_plan *p)
+{
+    int count = 0;
+    for (const mf_plan *v = p->variants; v; v = v->next)
+        count++;
+    return count;
+}
+
+Test(plan, other_layouts_are_kept_up_to_a_number)
+{
+    mf_graph_output(g, mf_graph_square(g, in1(MF_F32, 8)));
+    mf_plan *p = make(0);
+    float in[8 * 64], out[8];
+    for (int i = 0; i < 8 * 64; i++)
+        in[i] = (float)i;
+    mf_tensor t[2] = {p->binding[0], p->binding[1]};
+    t[0].data = in;
+    t[1].data = out;
+    for (int round = 0; round < 2; round++)
+        for (int stride = 1; stride < 64; stride++) {
+            t[0].strides[0] = stride;
+            run(p, t);
+            cr_expect_eq(out[7], (float)(49 * stride * stride));
+            cr_expect_leq(variants_of(p), 16);
+        }
+    const mf_plan *last = p->variants;
+    t[0].strides[0] = 60;
+    run(p, t);
+    cr_expect_neq(p->variants, last);
+    t[0].strides[0] = 63;
+    run(p, t);
+    cr_expect_eq(p->variants, last); /* found again */
+    cr_expect_eq(variants_of(p), 16);
+    mf_plan_free(p);
+}
+
 Test(plan, a_plan_outlives_its_context_handle)
 {
     mf_graph_output(g, mf_graph_exp(g, in2(MF_F32, 3, 3)));
