@@ -13,6 +13,7 @@ from mathfuse._trace import (
     as_traced,
     broadcast,
     cast as cast_traced,
+    general_power,
     matmul as product,
     normalise_axes,
     normalise_axis,
@@ -48,7 +49,7 @@ def _elementwise(name: str, arity: int, doc: str) -> Callable[..., Any]:
     elif arity == 2:
 
         def implementation(x: Any, y: Any, /, *, out: Any = None, stream: Any = None) -> Any:  # type: ignore[misc]
-            return apply(name, x, y)
+            return general_power(x, y) if name == "power" else apply(name, x, y)
     else:
 
         def implementation(x: Any, y: Any, z: Any, /, *, out: Any = None, stream: Any = None) -> Any:  # type: ignore[misc]

@@ -18,7 +18,7 @@ from mathfuse._linalg import (
     result,
     shared_dtype,
 )
-from mathfuse._trace import Traced, apply, as_traced, cast, matmul, reduce
+from mathfuse._trace import Traced, apply, as_traced, cast, current, matmul, reduce
 from mathfuse.errors import ShapeError
 
 
@@ -129,8 +129,9 @@ def svdvals(a: Any, *, check: bool = True, out: Any = None, stream: Any = None) 
 
 @function
 def lstsq(a: Any, b: Any, rcond: Any = None, *, check: bool = True, out: Any = None, stream: Any = None) -> Any:
-    """(x, residuals, rank, s): the x of least norm for which |a x - b| is least, the sums of squared residuals (nothing unless
-    m > n; meaningful for full rank), the rank and the singular values. Singular values up to rcond times the largest count as
+    """(x, residuals, rank, s): the x of least norm for which |a x - b| is least, the sums of squared residuals, the rank and the
+    singular values. There are no residuals unless m > n, nor of one matrix whose rank is below n; of those the values remain in a
+    batch, with check=False, and inside a traced function that computes with them. Singular values up to rcond times the largest count as
     zero; by default the dtype's epsilon times max(m, n), a negative one is the epsilon alone."""
     x, right = matrix(a, "lstsq"), operand(b, "lstsq", square=False)
     x, right = shared_dtype(x, right)
@@ -144,6 +145,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, check: bool = True, out: Any = N
     residuals = reduce("sum", apply("square", size), -2)
     if m <= n:
         residuals = residuals[..., :0]
+    elif check and x.ndim == 2 and right.ndim <= 2:
+        current().ranked.append((residuals, result(factor, 2), n))
     return finish_all("lstsq", factor, check, factor, residuals, result(factor, 2), result(factor, 3))
 
 

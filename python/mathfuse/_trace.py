@@ -21,6 +21,7 @@ class Trace:
         self.captured: list[Any] = []
         self.nodes: dict[int, Traced] = {}  # of captured arrays, by id
         self.checks: list[tuple[str, Traced]] = []
+        self.ranked: list[tuple[Traced, Traced, int]] = []  # results that are empty unless a rank is full
 
     def __enter__(self) -> Trace:
         stack = _local.__dict__.setdefault("stack", [])
@@ -437,6 +438,13 @@ def matmul(a: Any, b: Any, compute: str = "default") -> Traced:
     return trace.wrap(trace.graph.matmul(x._node, y._node, compute))
 
 
+def _check_integers(x: Traced, y: Any) -> None:
+    """NumPy's rule for powers, where the exponent is known. In an array negative ones give the integer part."""
+    number = y.item() if hasattr(y, "item") and hasattr(y, "__array_struct__") and getattr(y, "shape", None) == () else y
+    if type(number) is int and number < 0 and x._dtype in ("bool", "i8", "i32", "i64"):
+        raise InvalidError(f"Integers to negative integer powers are not allowed, and x is {x._dtype}; cast it to a float")
+
+
 def power(x: Traced, y: Any) -> Traced:
     """x ** y. Small whole powers are products, which is what complex numbers have; 0.5 is the square root, as in NumPy."""
     if type(y) in (int, float):
@@ -451,8 +459,10 @@ def power(x: Traced, y: Any) -> Traced:
 
 def general_power(x: Any, y: Any) -> Traced:
     """x ** y; of complex numbers the principal value exp(y log x), 0 ** y being 0, or 1 for y = 0."""
-    x, y = as_traced(x), as_traced(y)
+    x, exponent = as_traced(x), y
+    y = as_traced(y)
     if x._dtype[0] != "c" and y._dtype[0] != "c":
+        _check_integers(x, exponent)
         return apply("power", x, y)
     both = apply("add", x, y)._dtype
     x, y = cast(x, both), cast(y, both)
@@ -516,13 +526,17 @@ class _Output:
 class _Finish:
     """Checks the info arrays of a run and puts its outputs where the function returned them."""
 
-    def __init__(self, template: Any, checks: list[tuple[str, int]]) -> None:
+    def __init__(self, template: Any, checks: list[tuple[str, int]], ranked: list[tuple[int, int, int]]) -> None:
         self.template = template
         self.checks = checks
+        self.ranked = ranked
 
     def __call__(self, outputs: tuple[Any, ...]) -> Any:
         for name, index in self.checks:
             raise_for_info(name, outputs[index])
+        for index, rank, full in self.ranked:
+            if int(_interop.to_numpy(outputs[rank])) < full:
+                outputs = (*outputs[:index], outputs[index][:0], *outputs[index + 1 :])
         return map_tree(lambda x: outputs[x.index] if isinstance(x, _Output) else x, self.template)
 
 
@@ -538,11 +552,15 @@ def raise_for_info(name: str, info: Any) -> None:
 def finish(trace: Trace, result: Any) -> Callable[[tuple[Any, ...]], Any] | None:
     """Make the traced values in `result` the graph's outputs; what turns the outputs back into such a result."""
     count = 0
+    residuals = {id(x): (rank, full) for x, rank, full in trace.ranked}
+    found: list[tuple[int, tuple[Traced, int]]] = []
 
     def leaf(x: Any) -> Any:
         nonlocal count
         if not isinstance(x, Traced) and not _core.is_array(x):
             return x
+        if id(x) in residuals:
+            found.append((count, residuals[id(x)]))
         trace.graph.output(as_traced(x)._node)
         count += 1
         return _Output(count - 1)
@@ -555,10 +573,15 @@ def finish(trace: Trace, result: Any) -> Callable[[tuple[Any, ...]], Any] | None
         trace.graph.output(info._node)
         checks.append((name, count))
         count += 1
+    ranked = []
+    for index, (rank, full) in found:
+        trace.graph.output(rank._node)
+        ranked.append((index, count, full))
+        count += 1
     flat = type(template) is tuple and count > 1 and all(isinstance(x, _Output) for x in template)
-    if not checks and (isinstance(template, _Output) or flat):
+    if not checks and not ranked and (isinstance(template, _Output) or flat):
         return None
-    return _Finish(template, checks)
+    return _Finish(template, checks, ranked)
 
 
 def trace_call(

@@ -300,3 +300,20 @@ def test_zero_sizes_and_zero_dims():
     assert mf.add(np.ones((2, 0)), np.ones((1, 1))).shape == (2, 0)
     got = mf.add(np.float32(1), np.ones((), np.float32))
     assert got.shape == () and got.dtype == np.float32 and got == 2
+
+
+def test_integers_to_negative_powers():
+    x = np.array([1, 2, -3])
+    for call in (
+        lambda: mf.power(x, -1),
+        lambda: mf.fuse(lambda x: x**-2)(x),
+        lambda: mf.fuse(lambda x: np.power(x, np.int64(-1)))(x),
+    ):
+        with pytest.raises(ValueError, match="Integers to negative integer powers are not allowed") as caught:
+            call()
+        assert isinstance(caught.value, mf.Error)
+    np.testing.assert_array_equal(mf.power(x, -1.0), x**-1.0)
+    np.testing.assert_array_equal(mf.power(x.astype(np.float32), -1), np.power(x.astype(np.float32), -1))
+    np.testing.assert_array_equal(mf.power(x, 3), x**3)
+    np.testing.assert_array_equal(mf.power(x, np.array([-1, -1, -1])), [1, 0, 0])
+    np.testing.assert_allclose(mf.power(x + 0j, -2), (x + 0j) ** -2)

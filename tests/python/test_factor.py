@@ -136,6 +136,21 @@ def test_least_squares(by, dtype, shape, rng):
     close(by(mf.linalg.lstsq, full, b)[1], np.linalg.lstsq(full, b, None)[1], 30)
 
 
+def test_residuals_that_there_are_not(rng):
+    """As NumPy's: empty unless the rank is full and m > n."""
+    for m, n, rank in ((6, 3, 3), (6, 3, 2), (3, 6, 3), (3, 3, 3)):
+        a = rng.normal(size=(m, rank)) @ rng.normal(size=(rank, n))
+        for b in (rng.normal(size=m), rng.normal(size=(m, 2))):
+            want = np.linalg.lstsq(a, b, None)
+            for got in (mf.linalg.lstsq(a, b), mf.fuse(lambda a, b: mf.linalg.lstsq(a, b))(a, b)):
+                assert len(got) == 4 and got[1].shape == want[1].shape
+                np.testing.assert_allclose(got[1], want[1], rtol=1e-9)
+            *_, info = mf.linalg.lstsq(a, b, check=False)
+            assert info == 0
+    total = mf.fuse(lambda a, b: mf.linalg.lstsq(a, b)[1].sum())(np.ones((3, 2)), np.array([0, 1, 2.0]))
+    np.testing.assert_allclose(total, 2)
+
+
 @pytest.mark.parametrize("power", [0, 1, 2, 5, -1, -3])
 def test_matrix_power(power, rng):
     a = rng.normal(size=(2, 4, 4))
