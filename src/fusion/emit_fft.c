@@ -197,7 +197,7 @@ static void share_out(mfi_fft_shape *s, const mfi_problem *p, int variant)
     int lanes = (work + s->elements - 1) / s->elements;
     s->split = work * size >= 65536;
     size_t word = (size_t)(s->split && lanes > 1 ? size / 2 : size);
-    size_t words = (size_t)work + (size_t)work / (128 / word) + 16;
+    size_t line = 128 / word, words = (size_t)work + (size_t)work / (is_power_of_2(work) ? line : line / 2) + 16;
     bool across =
         p->ndim > 1 && p->shape[p->ndim - 2] > 1 && mfi_fft_strided_bytes(p, true) < mfi_fft_strided_bytes(p, false);
     s->ffts = s->pair  ? 1

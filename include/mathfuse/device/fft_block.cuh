@@ -71,60 +71,77 @@ template <int N, int E, int LIMIT = N> struct layout {
     static MF_DEVICE bool valid(int lane, int i) { return full || at(lane, i) < LIMIT; }
 };
 
-// The bytes of one word per element in shared memory; every 128 bytes are followed by one more word.
-template <class W> constexpr int pad_shift = sizeof(W) == 4 ? 5 : sizeof(W) == 8 ? 4 : 3;
-template <class W> MF_HOST_DEVICE constexpr int padded(int i)
+// In shared memory, every UNIT elements are followed by one more.
+template <int UNIT> MF_HOST_DEVICE constexpr int padded(int i)
 {
-    return i + (i >> pad_shift<W>);
+    return i + (int)((u32)i / (u32)UNIT);
 }
 
-// A place is a base that depends on the lane and an offset the compiler knows. For powers of two they share no bits, so
-// each is padded by itself and the offset ends up in the instruction.
-template <bool APART, class W> MF_DEVICE int padded_sum(int base, int offset)
+// A place is a base that depends on the lane and an offset the compiler knows. Where they are padded alike by themselves
+// and together, they are apart: the offset ends up in the instruction.
+template <bool APART, int UNIT> MF_DEVICE int padded_sum(int base, int offset)
 {
-    return APART ? padded<W>(base) + padded<W>(offset) : padded<W>(base + offset);
+    return APART ? padded<UNIT>(base) + padded<UNIT>(offset) : padded<UNIT>(base + offset);
+}
+
+// Sources of a pass: lane + i lanes + k butterflies.
+MF_HOST_DEVICE constexpr bool sources_apart(int n, int lanes, int r, int unit)
+{
+    int butterflies = n / r;
+    if (is_power_of_2(n) && is_power_of_2(lanes) && is_power_of_2(unit))
+        return true; // no bits in common
+    return butterflies % unit == 0 && (butterflies <= lanes || lanes % unit == 0);
+}
+// Targets: for butterfly j = lane + i lanes, j / stride * stride * r + j % stride + k stride.
+MF_HOST_DEVICE constexpr bool targets_apart(int n, int lanes, int r, int stride, int unit)
+{
+    if (is_power_of_2(n) && is_power_of_2(lanes) && is_power_of_2(unit))
+        return true;
+    if (n / r > lanes && (lanes % stride != 0 || lanes * r % unit != 0))
+        return false;
+    return stride % unit == 0 || unit % (stride * r) == 0;
 }
 
 template <int N, int LANES, int R, int STRIDE> struct pass {
     static constexpr int butterflies = N / R, each_lane = (butterflies + LANES - 1) / LANES, slots = each_lane * R;
     static constexpr bool full = each_lane * LANES == butterflies;
-    static constexpr bool apart = is_power_of_2(N) && is_power_of_2(LANES);
     static MF_DEVICE bool valid(int lane, int slot) { return full || lane + slot / R * LANES < butterflies; }
     // Butterfly j takes elements j + k N / R,
-    template <class W> static MF_DEVICE int source(int lane, int slot)
+    template <int UNIT> static MF_DEVICE int source(int lane, int slot)
     {
-        return padded_sum<apart, W>(lane, slot / R * LANES + slot % R * butterflies);
+        return padded_sum<sources_apart(N, LANES, R, UNIT), UNIT>(lane, slot / R * LANES + slot % R * butterflies);
     }
     // and its results go to j / STRIDE * STRIDE * R + j % STRIDE + k STRIDE.
-    template <class W> static MF_DEVICE int target(int lane, int slot)
+    template <int UNIT> static MF_DEVICE int target(int lane, int slot)
     {
         int k = slot % R, q = slot / R * LANES;
-        if constexpr (apart)
-            return padded<W>(lane / STRIDE * (STRIDE * R) + lane % STRIDE) +
-                   padded<W>(q / STRIDE * (STRIDE * R) + q % STRIDE + k * STRIDE);
+        if constexpr (targets_apart(N, LANES, R, STRIDE, UNIT))
+            return padded<UNIT>(lane / STRIDE * (STRIDE * R) + lane % STRIDE) +
+                   padded<UNIT>(q / STRIDE * (STRIDE * R) + q % STRIDE + k * STRIDE);
         int j = lane + q;
-        return padded<W>(j / STRIDE * (STRIDE * R) + j % STRIDE + k * STRIDE);
+        return padded<UNIT>(j / STRIDE * (STRIDE * R) + j % STRIDE + k * STRIDE);
     }
 };
 
 template <class L> struct natural { // the layout outside
     static constexpr int slots = L::elements;
-    static constexpr bool apart = is_power_of_2(L::limit) && is_power_of_2(L::lanes);
     static MF_DEVICE bool valid(int lane, int slot) { return L::valid(lane, slot); }
-    template <class W> static MF_DEVICE int source(int lane, int slot)
+    template <int UNIT> static MF_DEVICE int source(int lane, int slot)
     {
-        return padded_sum<apart, W>(lane, slot * L::lanes);
+        constexpr bool apart = (is_power_of_2(L::limit) && is_power_of_2(L::lanes) && is_power_of_2(UNIT)) ||
+                               L::lanes % UNIT == 0;
+        return padded_sum<apart, UNIT>(lane, slot * L::lanes);
     }
-    template <class W> static MF_DEVICE int target(int lane, int slot) { return source<W>(lane, slot); }
+    template <int UNIT> static MF_DEVICE int target(int lane, int slot) { return source<UNIT>(lane, slot); }
 };
 
 template <class L> struct mirrored { // for element k of the layout outside, element -k
     static constexpr int slots = L::elements;
     static MF_DEVICE bool valid(int lane, int slot) { return L::valid(lane, slot); }
-    template <class W> static MF_DEVICE int source(int lane, int slot)
+    template <int UNIT> static MF_DEVICE int source(int lane, int slot)
     {
         int k = L::at(lane, slot);
-        return padded<W>(k == 0 ? 0 : L::limit - k);
+        return padded<UNIT>(k == 0 ? 0 : L::limit - k);
     }
 };
 
@@ -147,11 +164,11 @@ MF_DEVICE void exchange(const cplx<T> (&in)[A], cplx<T> (&out)[B], void *shared,
         cplx<T> *all = (cplx<T> *)shared;
         MF_UNROLL
         for (int i = 0; i < FROM::slots; i++) {
-            all[FROM::template target<cplx<T>>(0, i)] = in[i];
+            all[FROM::template target<F::unit>(0, i)] = in[i];
         }
         MF_UNROLL
         for (int i = 0; i < TO::slots; i++) {
-            out[i] = all[TO::template source<cplx<T>>(0, i)];
+            out[i] = all[TO::template source<F::unit>(0, i)];
         }
     } else if constexpr (F::split) {
         T *part = (T *)shared;
@@ -162,13 +179,13 @@ MF_DEVICE void exchange(const cplx<T> (&in)[A], cplx<T> (&out)[B], void *shared,
             MF_UNROLL
             for (int i = 0; i < FROM::slots; i++) {
                 if (FROM::valid(lane, i))
-                    part[FROM::template target<T>(lane, i)] = im ? in[i].im : in[i].re;
+                    part[FROM::template target<F::unit>(lane, i)] = im ? in[i].im : in[i].re;
             }
             sync_lanes<F::in_warp>();
             MF_UNROLL
             for (int i = 0; i < TO::slots; i++) {
                 if (TO::valid(lane, i))
-                    (im ? out[i].im : out[i].re) = part[TO::template source<T>(lane, i)];
+                    (im ? out[i].im : out[i].re) = part[TO::template source<F::unit>(lane, i)];
             }
         }
     } else {
@@ -177,13 +194,13 @@ MF_DEVICE void exchange(const cplx<T> (&in)[A], cplx<T> (&out)[B], void *shared,
         MF_UNROLL
         for (int i = 0; i < FROM::slots; i++) {
             if (FROM::valid(lane, i))
-                all[FROM::template target<cplx<T>>(lane, i)] = in[i];
+                all[FROM::template target<F::unit>(lane, i)] = in[i];
         }
         sync_lanes<F::in_warp>();
         MF_UNROLL
         for (int i = 0; i < TO::slots; i++) {
             if (TO::valid(lane, i))
-                out[i] = all[TO::template source<cplx<T>>(lane, i)];
+                out[i] = all[TO::template source<F::unit>(lane, i)];
         }
     }
 }
@@ -218,6 +235,25 @@ MF_HOST_DEVICE constexpr int stride_before(radix_list list, int p)
     for (int i = 0; i < p; i++)
         stride *= list.radix[i];
     return stride;
+}
+
+// How many elements lie between two unused words: of the numbers about a line of memory, one that keeps places apart.
+MF_HOST_DEVICE constexpr bool all_apart(radix_list list, int n, int lanes, int unit)
+{
+    bool apart = true;
+    for (int p = 0; p < list.count; p++)
+        apart = apart && (p == 0 || sources_apart(n, lanes, list.radix[p], unit)) &&
+                (p + 1 == list.count || targets_apart(n, lanes, list.radix[p], stride_before(list, p), unit));
+    return apart;
+}
+MF_HOST_DEVICE constexpr int unit_of(radix_list list, int n, int lanes, int line)
+{
+    if (all_apart(list, n, lanes, line))
+        return line;
+    for (int unit = 2 * line - 1; unit >= line / 2; unit--)
+        if (all_apart(list, n, lanes, unit))
+            return unit;
+    return line;
 }
 
 // v[k] times w^k, from the kept powers of w.
@@ -266,9 +302,9 @@ template <class T, int N, int DIR, class C> struct stockham {
     typedef layout<N, elements> where;
     static constexpr int lanes = where::lanes, threads = lanes * ffts;
     static constexpr bool split = C::split && lanes > 1, in_warp = in_one_warp<lanes, C>, beside = C::beside;
-    static constexpr int signal_words = split ? padded<T>(N - 1) + 1 : padded<cplx<T>>(N - 1) + 1;
-    static constexpr int signal_bytes =
-        apart_in_banks(signal_words, lanes, list.radix[0], beside) * (int)(split ? sizeof(T) : sizeof(cplx<T>));
+    static constexpr int word = (int)(split ? sizeof(T) : sizeof(cplx<T>));
+    static constexpr int unit = unit_of(list, N, lanes, 128 / word), signal_words = padded<unit>(N - 1) + 1;
+    static constexpr int signal_bytes = apart_in_banks(signal_words, lanes, list.radix[0], beside) * word;
     static constexpr int table_size = table_offset(list, passes);
     static_assert(threads <= 1024, "a block has at most 1024 threads: more elements in a thread, or fewer signals");
     static_assert(stride_before(list, passes) == N, "the radices' product is the length");
@@ -372,7 +408,7 @@ template <class T, int N, int DIR, class C> struct bluestein {
     typedef layout<work, elements, N> where;
     static constexpr int lanes = where::lanes, threads = lanes * ffts;
     static constexpr bool split = there::split, in_warp = there::in_warp, beside = there::beside;
-    static constexpr int signal_bytes = there::signal_bytes;
+    static constexpr int unit = there::unit, signal_bytes = there::signal_bytes;
     static constexpr bool exchanges = there::exchanges;
     static constexpr int chirp = (there::table_size + 1) / 2 * 2, spectrum = chirp + N, table_size = spectrum + work;
 
