@@ -15,7 +15,6 @@ template <int ND> struct fft_head {
     const void *in;    // element 0
     const void *table; // of the transforms
     i64 in_stride[ND];
-    i64 in_extent;   // elements of a signal that exist; others read as zero
     double scale[2]; // after each transform
 };
 // A kernel's arguments are a struct of it, `fft`, and those of its chains in order: `before`, `middle`, `last`.
@@ -49,6 +48,12 @@ template <class T, int N, int DIR, class C> struct fft_complex : fft::block<T, N
     typedef fft::block<T, N, DIR, C> base;
     static constexpr int points = 1; // of the result that f takes at once in each_result
 
+    // run, where of each signal only the first HAVE elements are not zero, and of the results the first KEEP are used; 0: all.
+    template <i64 HAVE, i64 KEEP>
+    static MF_DEVICE void run_part(cplx<T> (&x)[base::elements], void *shared, const cplx<T> *table)
+    {
+        base::run(x, shared, table);
+    }
     // `get(piece, k)` is element k of the signal, of T or cplx<T>; it is the thread's piece of that number.
     static constexpr int pieces = base::elements;
     template <class F> static MF_DEVICE void read(cplx<T> (&x)[base::elements], F &&get)
@@ -74,6 +79,14 @@ template <class T, int N, class C> struct fft_real : fft::real_forward<T, N, C> 
     static constexpr bool even = N % 2 == 0;
     static constexpr int points = 1, pieces = base::elements * (even ? 2 : 1);
 
+    template <i64 HAVE, i64 KEEP>
+    static MF_DEVICE void run_part(cplx<T> (&x)[base::elements], void *shared, const cplx<T> *table)
+    {
+        if constexpr (even && KEEP > 0 && KEEP <= N / 2)
+            base::template run_part<(int)KEEP>(x, shared, table);
+        else
+            base::run(x, shared, table);
+    }
     template <class F> static MF_DEVICE void read(cplx<T> (&x)[base::elements], F &&get)
     {
         MF_UNROLL
@@ -133,6 +146,15 @@ template <class T, int N, class C> struct fft_hermitian : fft::real_inverse<T, N
     typedef fft::real_inverse<T, N, C> base;
     static constexpr bool even = N % 2 == 0;
     static constexpr int points = even ? 2 : 1, pieces = base::elements + 1;
+
+    template <i64 HAVE, i64 KEEP>
+    static MF_DEVICE void run_part(cplx<T> (&x)[base::elements], void *shared, const cplx<T> *table)
+    {
+        if constexpr (even && HAVE > 0 && HAVE <= N / 2)
+            base::template run_part<(int)HAVE>(x, shared, table);
+        else
+            base::run(x, shared, table);
+    }
 
     template <class F> static MF_DEVICE void read(cplx<T> (&x)[base::elements], F &&get)
     {
@@ -199,18 +221,19 @@ template <class S, int ND, class A, class P> MF_DEVICE const S *fft_signal(const
 }
 
 // use(get), where get(piece, k) is element k of a signal: from memory as stored, or as the chain Before computes it; zero where
-// the signal has ended. UNIT: neighbours lie side by side. FULL: no signal ends early.
-template <class S, class Before, int ND, bool UNIT, bool FULL, class T, class A, class P, class U>
+// the signal has ended. UNIT: neighbours lie side by side. HAVE: elements of a signal that exist,
+// 0: all.
+template <class S, class Before, int ND, bool UNIT, i64 HAVE, class T, class A, class P, class U>
 MF_DEVICE void fft_with(const A &a, P p, U &&use)
 {
-    i64 stride = UNIT ? 1 : a.fft.in_stride[ND - 1], extent = a.fft.in_extent;
+    const i64 stride = UNIT ? 1 : a.fft.in_stride[ND - 1];
     const S *signal = fft_signal<S, ND>(a, p);
     use([&](int, int k) {
         if constexpr (is_chain<Before>)
-            return FULL || k < extent ? fft_value<Before>(a.before, p, k)
+            return HAVE == 0 || k < HAVE ? fft_value<Before>(a.before, p, k)
                                       : decltype(fft_value<Before>(a.before, p, k)){};
         else
-            return FULL || k < extent ? fft_wide<T>(signal + k * stride) : decltype(fft_wide<T>(signal)){};
+            return HAVE == 0 || k < HAVE ? fft_wide<T>(signal + k * stride) : decltype(fft_wide<T>(signal)){};
     });
 }
 
@@ -228,13 +251,13 @@ template <class F, int ND, class A, class I> MF_DEVICE bool fft_place(const A &a
 
 // What follows the reading of x: transform F and chain Last; or transform F, chain Middle on each bin, transform G, and chain
 // Last. KEEP: only so many of the first terms are stored, 0: all.
-template <class F, class G, class Middle, class Last, int ND, i64 KEEP, class A, int E>
+template <class F, class G, class Middle, class Last, int ND, i64 HAVE, i64 KEEP, class A, int E>
 MF_DEVICE void fft_transforms(const A &a, u32 block, cplx<typename F::real> (&x)[E], void *shared)
 {
     typedef typename F::real T;
     const cplx<T> *table = (const cplx<T> *)a.fft.table;
     typename Last::point p;
-    F::run(x, shared, table);
+    F::template run_part<HAVE, (is_chain<Middle> ? 0 : KEEP)>(x, shared, table);
     if constexpr (is_chain<Middle>) {
         if (fft_place<F, ND>(a, block, p))
             F::each_bin(x, [&](int k, cplx<T> z) {
@@ -244,7 +267,7 @@ MF_DEVICE void fft_transforms(const A &a, u32 block, cplx<typename F::real> (&x)
                 Middle::template load<0, true>(a.middle, p, in);
                 return Middle::value(a.middle, p, in);
             });
-        G::run(x, shared, table);
+        G::template run_part<0, KEEP>(x, shared, table);
     }
     if (fft_place<F, ND>(a, block, p))
         G::each_result(x, [&](int k, const auto *z) {
@@ -256,15 +279,15 @@ MF_DEVICE void fft_transforms(const A &a, u32 block, cplx<typename F::real> (&x)
 }
 
 // Signals of S or of what chain Before makes, F::ffts of them.
-template <class F, class G, class S, class Before, class Middle, class Last, int ND, bool UNIT, bool FULL, i64 KEEP,
+template <class F, class G, class S, class Before, class Middle, class Last, int ND, bool UNIT, i64 HAVE, i64 KEEP,
           class A>
 MF_DEVICE void fft_chain(const A &a, u32 block, void *shared)
 {
     cplx<typename F::real> x[F::elements] = {};
     typename Last::point p;
     if (fft_place<F, ND>(a, block, p))
-        fft_with<S, Before, ND, UNIT, FULL, typename F::real>(a, p, [&](auto &&get) { F::read(x, get); });
-    fft_transforms<F, G, Middle, Last, ND, KEEP>(a, block, x, shared);
+        fft_with<S, Before, ND, UNIT, HAVE, typename F::real>(a, p, [&](auto &&get) { F::read(x, get); });
+    fft_transforms<F, G, Middle, Last, ND, HAVE, KEEP>(a, block, x, shared);
 }
 
 // ---- signals on their way to shared memory while those before them are transformed ----
@@ -277,29 +300,29 @@ template <class F, class S> MF_DEVICE S *fft_arriving(void *shared)
 template <class F, class S>
 constexpr int fft_ahead_bytes = (F::shared_bytes + 15) / 16 * 16 + F::pieces *F::threads *(int)sizeof(S);
 
-template <class F, class S, int ND, bool UNIT, bool FULL, class P, class A>
+template <class F, class S, int ND, bool UNIT, i64 HAVE, class P, class A>
 MF_DEVICE void fft_fetch(const A &a, u32 block, S *arriving)
 {
     P p;
-    const i64 stride = UNIT ? 1 : a.fft.in_stride[ND - 1], extent = a.fft.in_extent;
+    const i64 stride = UNIT ? 1 : a.fft.in_stride[ND - 1];
     cplx<typename F::real> nothing[F::elements];
     const bool there = fft_place<F, ND>(a, block, p);
     const S *signal = there ? fft_signal<S, ND>(a, p) : (const S *)a.fft.in;
     F::read(nothing, [&](int piece, int k) {
-        copy_async<(int)sizeof(S)>(arriving + piece * F::threads, signal + k * stride, there && (FULL || k < extent));
+        copy_async<(int)sizeof(S)>(arriving + piece * F::threads, signal + k * stride, there && (HAVE == 0 || k < HAVE));
         return decltype(fft_wide<typename F::real>(signal)){};
     });
     copy_commit();
 }
 
 // As fft_chain, for one block after another.
-template <class F, class G, class S, class Middle, class Last, int ND, bool UNIT, bool FULL, i64 KEEP, class A>
+template <class F, class G, class S, class Middle, class Last, int ND, bool UNIT, i64 HAVE, i64 KEEP, class A>
 MF_DEVICE void fft_chain_ahead(const A &a, u32 block, u32 step, void *shared)
 {
     typedef typename Last::point point;
     const u32 blocks = (u32)((a.fft.signals + F::ffts - 1) / F::ffts);
     S *arriving = fft_arriving<F, S>(shared);
-    fft_fetch<F, S, ND, UNIT, FULL, point>(a, block, arriving);
+    fft_fetch<F, S, ND, UNIT, HAVE, point>(a, block, arriving);
 #if defined(__CUDACC__)
 #pragma unroll 1
 #endif
@@ -307,8 +330,8 @@ MF_DEVICE void fft_chain_ahead(const A &a, u32 block, u32 step, void *shared)
         cplx<typename F::real> x[F::elements];
         copy_wait<0>();
         F::read(x, [&](int piece, int) { return fft_wide<typename F::real>(arriving + piece * F::threads); });
-        fft_fetch<F, S, ND, UNIT, FULL, point>(a, block + step, arriving);
-        fft_transforms<F, G, Middle, Last, ND, KEEP>(a, block, x, shared);
+        fft_fetch<F, S, ND, UNIT, HAVE, point>(a, block + step, arriving);
+        fft_transforms<F, G, Middle, Last, ND, HAVE, KEEP>(a, block, x, shared);
     }
 }
 

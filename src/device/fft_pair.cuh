@@ -216,7 +216,7 @@ MF_DEVICE void fft_pair_transforms(const A &a, u32 block, cplx<T> (&x)[fft_held]
 }
 
 // Of fft_half<F>, or of it and fft_half<G>. `shared`: H::shared_bytes.
-template <class H, class H2, class S, class Before, class Middle, class Last, int ND, bool UNIT, bool FULL, i64 KEEP,
+template <class H, class H2, class S, class Before, class Middle, class Last, int ND, bool UNIT, i64 HAVE, i64 KEEP,
           class A>
 MF_DEVICE void fft_pair_chain(const A &a, u32 block, void *shared)
 {
@@ -225,35 +225,35 @@ MF_DEVICE void fft_pair_chain(const A &a, u32 block, void *shared)
     cplx<T> x[fft_held][F::elements];
     typename Last::point p;
     fft_place<F, ND>(a, block / 2, p);
-    fft_with<S, Before, ND, UNIT, FULL, T>(
+    fft_with<S, Before, ND, UNIT, HAVE, T>(
         a, p, [&](auto &&get) { fft_pair_read<H, Middle>(x, (int)(block % 2), get, get); });
     fft_pair_transforms<H, H2, Middle, Last, ND, KEEP>(a, block, x, shared);
 }
 
-template <class H, class S, class Middle, int ND, bool UNIT, bool FULL, class P, class A>
+template <class H, class S, class Middle, int ND, bool UNIT, i64 HAVE, class P, class A>
 MF_DEVICE void fft_pair_fetch(const A &a, u32 block, S *arriving)
 {
     typedef typename H::part F;
     P p;
-    const i64 stride = UNIT ? 1 : a.fft.in_stride[ND - 1], extent = a.fft.in_extent;
+    const i64 stride = UNIT ? 1 : a.fft.in_stride[ND - 1];
     const bool there = fft_place<F, ND>(a, block / 2, p);
     const S *signal = there ? fft_signal<S, ND>(a, p) : (const S *)a.fft.in;
     MF_UNROLL
     for (int i = 0; i < F::elements; i++) {
         const int k = fft_pair_index<H, is_chain<Middle>>(i, (int)(block % 2));
-        copy_async<(int)sizeof(S)>(arriving + i * F::threads, signal + k * stride, there && (FULL || k < extent));
+        copy_async<(int)sizeof(S)>(arriving + i * F::threads, signal + k * stride, there && (HAVE == 0 || k < HAVE));
     }
     copy_commit();
 }
 
-template <class H, class H2, class S, class Middle, class Last, int ND, bool UNIT, bool FULL, i64 KEEP, class A>
+template <class H, class H2, class S, class Middle, class Last, int ND, bool UNIT, i64 HAVE, i64 KEEP, class A>
 MF_DEVICE void fft_pair_chain_ahead(const A &a, u32 block, u32 step, void *shared)
 {
     typedef typename H::part F;
     typedef typename F::real T;
     typedef typename Last::point point;
     S *arriving = fft_arriving<F, S>(shared);
-    fft_pair_fetch<H, S, Middle, ND, UNIT, FULL, point>(a, block, arriving);
+    fft_pair_fetch<H, S, Middle, ND, UNIT, HAVE, point>(a, block, arriving);
 #if defined(__CUDACC__)
 #pragma unroll 1
 #endif
@@ -262,11 +262,11 @@ MF_DEVICE void fft_pair_chain_ahead(const A &a, u32 block, u32 step, void *share
         point p;
         copy_wait<0>();
         fft_place<F, ND>(a, block / 2, p);
-        fft_with<S, no_chain, ND, UNIT, FULL, T>(a, p, [&](auto &&get_other) {
+        fft_with<S, no_chain, ND, UNIT, HAVE, T>(a, p, [&](auto &&get_other) {
             auto get = [&](int i, int) { return fft_wide<T>(arriving + i * F::threads); };
             fft_pair_read<H, Middle>(x, (int)(block % 2), get, get_other);
         });
-        fft_pair_fetch<H, S, Middle, ND, UNIT, FULL, point>(a, block + step, arriving);
+        fft_pair_fetch<H, S, Middle, ND, UNIT, HAVE, point>(a, block + step, arriving);
         fft_pair_transforms<H, H2, Middle, Last, ND, KEEP>(a, block, x, shared);
     }
 }

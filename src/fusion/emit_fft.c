@@ -332,14 +332,16 @@ void mfi_emit_fft_call(mfi_text *out, const mfi_problem *p, const mfi_fft_shape 
 {
     mfi_fft_parts parts = mfi_fft_parts_of(p);
     const mfi_fft *first = first_transform(p);
-    bool unit = first->in.strides[p->ndim - 1] == 1, full = first->in_extent[0] == first->in_shape[0];
+    bool unit = first->in.strides[p->ndim - 1] == 1;
+    int64_t some = first->in_extent[0] ? first->in_extent[0] : -1;
+    int64_t have = first->in_extent[0] == first->in_shape[0] ? 0 : some;
     mfi_text_add(out, "mf::%s%s<first, second, %s, ", s->pair ? "fft_pair_chain" : "fft_chain",
                  s->ahead ? "_ahead" : "", mfi_emit_storage(first->in.dtype));
     if (!s->ahead)
         mfi_text_add(out, "%s, ", parts.before ? "first_chain::chain<1>" : "mf::no_chain");
-    mfi_text_add(out, "%s, last_chain::chain<%d>, %d, %s, %s, %lld>(a, %s, %sshared)",
+    mfi_text_add(out, "%s, last_chain::chain<%d>, %d, %s, %lld, %lld>(a, %s, %sshared)",
                  parts.first ? "middle_chain::chain<1>" : "mf::no_chain", s->last.vector, p->ndim,
-                 unit ? "true" : "false", full ? "true" : "false",
+                 unit ? "true" : "false", (long long)have,
                  mfi_fft_is_narrow(p) ? (long long)p->shape[p->ndim - 1] : 0, block, s->ahead ? "gridDim.x, " : "");
 }
 
@@ -414,7 +416,6 @@ mf_status mfi_fft_words_fill(mfi_fft_words *out, const mfi_problem *p, const mfi
     add(w, &none);
     for (int d = 0; d < p->ndim; d++)
         add(w, &first->in.strides[d]);
-    add(w, &first->in_extent[0]);
     out->scale = w->count;
     add(w, &first->scale);
     add(w, &p->u.fft.scale);

@@ -375,7 +375,8 @@ template <class T, int N, int DIR, class C> struct stockham {
         }
     }
 
-    // `shared`: of this signal.
+    // `shared`: of this signal. ENDS > 0: only the first and the last so many elements of a thread are not zero.
+    template <int ENDS = 0>
     static MF_DEVICE void run_signal(cplx<T> (&x)[elements], void *shared, const cplx<T> *table, int lane)
     {
         constexpr int first = list.radix[0], last = list.radix[passes - 1];
@@ -387,7 +388,13 @@ template <class T, int N, int DIR, class C> struct stockham {
         } else {
             exchange<natural<where>, pass_at<0>, stockham>(x, v, shared, lane);
         }
-        passes_from<0>(v, shared, table, lane);
+        if constexpr (ENDS == 1 && in_place<0> && first == elements && passes > 1) {
+            butterfly_of_ends<DIR, first>(v);
+            exchange<pass_at<0>, pass_at<1>, stockham>(v, v, shared, lane);
+            passes_from<1>(v, shared, table, lane);
+        } else {
+            passes_from<0>(v, shared, table, lane);
+        }
         if constexpr (in_place<passes - 1>) {
             MF_UNROLL
             for (int i = 0; i < elements; i++)
@@ -431,6 +438,7 @@ template <class T, int N, int DIR, class C> struct bluestein {
         return cplx<T>{(T)(re / work), (T)(im / work)};
     }
 
+    template <int = 0>
     static MF_DEVICE void run_signal(cplx<T> (&x)[elements], void *shared, const cplx<T> *table, int lane)
     {
         MF_UNROLL
@@ -439,13 +447,13 @@ template <class T, int N, int DIR, class C> struct bluestein {
             cplx<T> y = {x[i].re, -DIR * x[i].im}; // an inverse transform is a forward one between conjugations
             x[i] = where::valid(lane, i) ? y * table[chirp + n] : cplx<T>{T(0), T(0)};
         }
-        there::run_signal(x, shared, table, lane);
+        there::template run_signal<>(x, shared, table, lane);
         MF_UNROLL
         for (int i = 0; i < elements; i++) {
             if (layout<work, elements>::valid(lane, i))
                 x[i] = x[i] * table[spectrum + where::at(lane, i)];
         }
-        back::run_signal(x, shared, table, lane);
+        back::template run_signal<>(x, shared, table, lane);
         MF_UNROLL
         for (int i = 0; i < elements; i++) {
             if (where::valid(lane, i)) {
@@ -525,7 +533,12 @@ struct block : method<is_smooth(N), T, N, DIR, C>::type {
     static MF_DEVICE void *own(void *shared) { return (char *)shared + signal() * base::signal_bytes; }
     static MF_DEVICE void run(cplx<T> (&x)[elements], void *shared, const cplx<T> *table)
     {
-        base::run_signal(x, own(shared), table, lane());
+        base::template run_signal<>(x, own(shared), table, lane());
+    }
+    // As run, where only the first and the last ENDS elements of a thread are not zero.
+    template <int ENDS> static MF_DEVICE void run_ends(cplx<T> (&x)[elements], void *shared, const cplx<T> *table)
+    {
+        base::template run_signal<ENDS>(x, own(shared), table, lane());
     }
 };
 

@@ -218,6 +218,15 @@ template <int DIR, int R, class T> MF_DEVICE void butterfly(cplx<T> (&v)[R])
     }
 }
 
+// butterfly where only the first and the last element are not zero
+template <int DIR, int R, class T> MF_DEVICE void butterfly_of_ends(cplx<T> (&v)[R])
+{
+    const cplx<T> first = v[0], last = v[R - 1];
+    MF_UNROLL
+    for (int k = 0; k < R; k++)
+        v[k] = first + times_fixed<DIR, R>(last, (R - 1) * k);
+}
+
 // ---- lengths ----
 
 constexpr int max_radix = 32, largest_prime = 13;

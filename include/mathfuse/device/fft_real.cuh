@@ -59,38 +59,86 @@ template <class T, int N, int DIR, class C> struct real_method<T, N, DIR, true, 
         if (half::lane() == 0)
             x[0] = ends;
     }
-    // Bins of the packed signal to bins of the real one, or back: each needs bin N/2 - k as well.
+    // Bin k of the packed signal to that of the real one, or back, from bins k and N/2 - k and root k.
+    static MF_DEVICE cplx<T> paired(cplx<T> x, cplx<T> opposite, cplx<T> root)
+    {
+        cplx<T> z = {opposite.re, -opposite.im}, even = x + z, odd = x - z;
+        if constexpr (DIR == forward) {
+            cplx<T> w = cplx<T>{odd.im, -odd.re} * root;
+            return cplx<T>{(even.re + w.re) * T(0.5), (even.im + w.im) * T(0.5)};
+        } else {
+            cplx<T> w = times_root<inverse>(odd, root);
+            return cplx<T>{even.re - w.im, even.im + w.re};
+        }
+    }
     static MF_DEVICE void pair_up(cplx<T> (&x)[elements], void *shared, const cplx<T> *table)
     {
         cplx<T> opposite[elements];
         exchange<natural<where>, mirrored<where>, typename half::base>(x, opposite, half::own(shared), half::lane());
         const cplx<T> *root = table + roots + half::lane();
-        half::for_each([&](int i, i64 offset) {
-            cplx<T> z = {opposite[i].re, -opposite[i].im}, even = x[i] + z, odd = x[i] - z;
-            if constexpr (DIR == forward) {
-                cplx<T> w = cplx<T>{odd.im, -odd.re} * root[offset];
-                x[i] = cplx<T>{(even.re + w.re) * T(0.5), (even.im + w.im) * T(0.5)};
-            } else {
-                cplx<T> w = times_root<inverse>(odd, root[offset]);
-                x[i] = cplx<T>{even.re - w.im, even.im + w.re};
-            }
-        });
+        half::for_each([&](int i, i64 offset) { x[i] = paired(x[i], opposite[i], root[offset]); });
     }
     static MF_DEVICE void run(cplx<T> (&x)[elements], void *shared, const cplx<T> *table)
     {
         bool first = half::lane() == 0;
-        if constexpr (DIR == forward) {
+        if constexpr (DIR == forward)
             half::run(x, shared, table);
-            cplx<T> ends = {x[0].re + x[0].im, x[0].re - x[0].im};
-            pair_up(x, shared, table);
-            x[0] = first ? ends : x[0];
+        cplx<T> ends = {x[0].re + x[0].im, x[0].re - x[0].im};
+        pair_up(x, shared, table);
+        x[0] = first ? ends : x[0];
+        if constexpr (DIR == inverse)
+            half::run(x, shared, table);
+    }
+    // As run, where the first COUNT bins alone are used after it, or are not zero before it; COUNT <= N / 2.
+    template <int COUNT> static MF_DEVICE void run_part(cplx<T> (&x)[elements], void *shared, const cplx<T> *table)
+    {
+        constexpr int HEAD = (COUNT + half::lanes - 1) / half::lanes; // elements of a thread that may be among them
+        if constexpr (2 * HEAD > elements || !where::full) {
+            run(x, shared, table);
+        } else if constexpr (DIR == forward) {
+            half::run(x, shared, table);
+            cplx<T> end = {x[0].re + x[0].im, x[0].re - x[0].im}, opposite[elements];
+            exchange<tail<HEAD>, mirrored_head<HEAD>, typename half::base>(x, opposite, half::own(shared),
+                                                                           half::lane());
+            MF_UNROLL
+            for (int i = 0; i < HEAD; i++)
+                x[i] = paired(x[i], opposite[i], table[roots + half::index(i)]);
+            x[0] = half::lane() == 0 ? end : x[0];
         } else {
-            cplx<T> ends = {x[0].re + x[0].im, x[0].re - x[0].im};
-            pair_up(x, shared, table);
-            x[0] = first ? ends : x[0];
-            half::run(x, shared, table);
+            cplx<T> end = {x[0].re + x[0].im, x[0].re - x[0].im}, opposite[elements] = {};
+            exchange<head<HEAD>, mirrored_tail<HEAD>, typename half::base>(x, opposite, half::own(shared),
+                                                                           half::lane());
+            MF_UNROLL
+            for (int i = 0; i < HEAD; i++) {
+                const int last = elements - 1 - i;
+                x[i] = paired(x[i], cplx<T>{T(0), T(0)}, table[roots + half::index(i)]);
+                x[last] = paired(cplx<T>{T(0), T(0)}, opposite[last], table[roots + half::index(last)]);
+            }
+            x[0] = half::lane() == 0 ? end : x[0];
+            half::template run_ends<HEAD>(x, shared, table);
         }
     }
+
+  private:
+    // Of a thread's elements the first or the last COUNT, as `natural` and `mirrored` have them.
+    template <int COUNT> struct head : natural<where> {
+        static MF_DEVICE bool valid(int lane, int slot) { return slot < COUNT && where::valid(lane, slot); }
+    };
+    template <int COUNT> struct tail : natural<where> {
+        static MF_DEVICE bool valid(int lane, int slot) { return slot >= elements - COUNT && where::valid(lane, slot); }
+    };
+    template <int COUNT> struct mirrored_head : mirrored<where> {
+        static MF_DEVICE bool valid(int lane, int slot)
+        {
+            return slot < COUNT && where::valid(lane, slot) && (slot > 0 || lane > 0);
+        }
+    };
+    template <int COUNT> struct mirrored_tail : mirrored<where> {
+        static MF_DEVICE bool valid(int lane, int slot)
+        {
+            return slot >= elements - COUNT && where::limit - where::at(lane, slot) < COUNT * where::lanes;
+        }
+    };
 };
 
 template <class T, int N, int DIR, class C> struct real_method<T, N, DIR, false, C> : block<T, N, DIR, C> {
