@@ -16,6 +16,15 @@
 namespace mf
 {
 
+// First of all in a kernel that may be started before those ahead of it in its stream have ended: until they have; the next may
+// start.
+MF_DEVICE void begin_kernel()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // Kernel arguments: 8-byte fields only, filled by the host in this order. ND dims, N operands; E: some have extents.
 template <int ND, int N, bool E> struct chain_args {
     i64 points;        // of the domain; with reductions: rows

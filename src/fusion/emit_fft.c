@@ -361,7 +361,7 @@ mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shap
         mfi_text_add(
             &text,
             "extern \"C\" __global__ void %s__launch_bounds__(%d, %d) %s(const __grid_constant__ kernel_args a)\n"
-            "{\n    MF_DYNAMIC_SHARED(unsigned char, shared);\n    %s;\n}\n\n"
+            "{\n    MF_DYNAMIC_SHARED(unsigned char, shared);\n    mf::begin_kernel();\n    %s;\n}\n\n"
             "extern \"C\" __global__ void %s_table(mf::cplx<first::real> *table)\n"
             "{\n    mf::fft_fill_table<first>(table, blockIdx.x * blockDim.x + threadIdx.x);\n}\n",
             s->pair ? "__cluster_dims__(2, 1, 1) " : "", s->threads, s->resident, out->name, body.data, out->name);

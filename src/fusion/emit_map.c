@@ -71,7 +71,7 @@ static void kernel_body(mfi_text *out, const mfi_problem *p, const mfi_shape *l,
         mfi_text_add(out, "    __shared__ __align__(16) unsigned char shared[%s];\n", shared.data);
     out->failed |= shared.failed;
     mfi_text_free(&shared);
-    mfi_text_add(out, "    ");
+    mfi_text_add(out, "    mf::begin_kernel();\n    ");
     mfi_emit_call(out, p, l, launch, "blockIdx.x", "gridDim.x",
                   l->skeleton == MFI_SK_REDUCE && !l->columns && l->lanes <= 32 ? "nullptr" : "shared");
     mfi_text_add(out, ";\n");

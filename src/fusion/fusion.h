@@ -67,6 +67,9 @@ static inline mf_status mfi_only_kernel(const mfi_module *m, int index, mf_kerne
 mf_status mfi_jit_compile(mfi_module **out, mf_context *context, const char *name, const char *source, bool contract);
 mf_status mfi_jit_launch(const mfi_module *m, mf_context *context, int grid, int block, size_t shared, void *args,
                          size_t args_bytes, void *stream); /* one by-value argument struct */
+/* The same, of a kernel that begins with mf::begin_kernel(): it may be started while those ahead of it end. */
+mf_status mfi_jit_launch_early(const mfi_module *m, mf_context *context, int grid, int block, size_t shared, void *args,
+                               size_t args_bytes, void *stream);
 /* `options`: extra NVRTC options, NULL-terminated, may be NULL. */
 mf_status mfi_jit_build(void **out, size_t *bytes, mf_code code, char **log, const char *arch, const char *name,
                         const char *source, const char *const *options);

@@ -332,14 +332,27 @@ mf_status mfi_jit_compile(mfi_module **out, mf_context *context, const char *nam
     return status;
 }
 
-mf_status mfi_jit_launch(const mfi_module *m, mf_context *context, int grid, int block, size_t shared, void *args,
-                         size_t args_bytes, void *stream)
+static mf_status launch(const mfi_module *m, mf_context *context, int grid, int block, size_t shared, void *args,
+                        size_t args_bytes, void *stream, bool early)
 {
     const int grids[3] = {grid, 1, 1}, blocks[3] = {block, 1, 1};
     void *parameters[1] = {args};
     MF_REQUIRE(m->function, MF_E_STATE, "kernel %s was compiled for %s, which is not on this machine", m->name,
                mfi_context_caps(context)->arch);
     MF_REQUIRE(args_bytes > 0, MF_E_INTERNAL, "kernel %s has no arguments", m->name);
-    mf_status status = mfi_cuda_launch(m->function, grids, blocks, shared, stream, parameters);
+    mf_status status = mfi_cuda_launch(m->function, grids, blocks, shared, stream, parameters,
+                                       early && mfi_context_caps(context)->sm >= 90);
     return status == MF_OK ? status : mfi_prefix(status, "kernel %s: ", m->name);
+}
+
+mf_status mfi_jit_launch(const mfi_module *m, mf_context *context, int grid, int block, size_t shared, void *args,
+                         size_t args_bytes, void *stream)
+{
+    return launch(m, context, grid, block, shared, args, args_bytes, stream, false);
+}
+
+mf_status mfi_jit_launch_early(const mfi_module *m, mf_context *context, int grid, int block, size_t shared, void *args,
+                               size_t args_bytes, void *stream)
+{
+    return launch(m, context, grid, block, shared, args, args_bytes, stream, !getenv("FFTK_LATE"));
 }

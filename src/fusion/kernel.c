@@ -82,7 +82,7 @@ mf_status mf_kernel_launch(mf_kernel *k, const int grid[3], const int block[3], 
         k->module->name, grid[0], grid[1], grid[2], block[0], block[1], block[2], MAX_THREADS);
     MF_TRY(mfi_context_make_current(k->context));
     MF_TRY(allow_shared(k, shared));
-    return mfi_cuda_launch(k->module->function, grid, block, shared, stream, args);
+    return mfi_cuda_launch(k->module->function, grid, block, shared, stream, args, false);
 }
 
 mf_status mf_kernel_describe(const mf_kernel *k, mf_kernel_info *out)

@@ -46,7 +46,8 @@ CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent 
     X(cuModuleGetFunction)                                                                                             \
     X(cuFuncGetAttribute)                                                                                              \
     X(cuFuncSetAttribute)                                                                                              \
-    X(cuLaunchKernel)
+    X(cuLaunchKernel)                                                                                                  \
+    X(cuLaunchKernelEx)
 
 /* cuda.h maps names to versions (cuMemAlloc to cuMemAlloc_v2) by macros; both expansions below follow it. */
 #define TEXT_(name) #name
@@ -453,9 +454,23 @@ mf_status mfi_cuda_function_shared(void *function, size_t bytes)
 }
 
 mf_status mfi_cuda_launch(void *function, const int grid[3], const int block[3], size_t shared, void *stream,
-                          void **args)
+                          void **args, bool early)
 {
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                   .value.programmaticStreamSerializationAllowed = 1};
+    const CUlaunchConfig config = {.gridDimX = (unsigned)grid[0],
+                                   .gridDimY = (unsigned)grid[1],
+                                   .gridDimZ = (unsigned)grid[2],
+                                   .blockDimX = (unsigned)block[0],
+                                   .blockDimY = (unsigned)block[1],
+                                   .blockDimZ = (unsigned)block[2],
+                                   .sharedMemBytes = (unsigned)shared,
+                                   .hStream = stream,
+                                   .attrs = &attribute,
+                                   .numAttrs = 1};
     MF_TRY(usable());
+    if (early)
+        return check(cu.cuLaunchKernelEx(&config, function, args, NULL), "cuLaunchKernelEx");
     return check(cu.cuLaunchKernel(function, (unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2],
                                    (unsigned)block[0], (unsigned)block[1], (unsigned)block[2], (unsigned)shared, stream,
                                    args, NULL),

@@ -152,9 +152,9 @@ mf_status mfi_cuda_function_shared(void *function, size_t bytes)
 }
 
 mf_status mfi_cuda_launch(void *function, const int grid[3], const int block[3], size_t shared, void *stream,
-                          void **args)
+                          void **args, bool early)
 {
-    (void)function, (void)grid, (void)block, (void)shared, (void)stream, (void)args;
+    (void)function, (void)grid, (void)block, (void)shared, (void)stream, (void)args, (void)early;
     return not_built();
 }
 #endif

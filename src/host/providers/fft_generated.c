@@ -68,7 +68,7 @@ static mf_status fill_table(state *s)
     MF_TRY(mfi_cuda_alloc(&s->table, table_bytes(s)));
     MF_TRY(mfi_cuda_module_load(&module, &function, s->module->cubin, name));
     void *parameters[] = {&s->table};
-    mf_status status = mfi_cuda_launch(function, grid, block, 0, NULL, parameters);
+    mf_status status = mfi_cuda_launch(function, grid, block, 0, NULL, parameters, false);
     if (status == MF_OK)
         status = mfi_cuda_synchronize();
     mfi_cuda_module_unload(module);
@@ -159,8 +159,8 @@ static mf_status run(void *opaque, const mfi_run *r)
     if (parts.first)
         set_operands(words + s->words.middle, parts.first, r, true);
     set_operands(words + s->words.last, p, r, false);
-    return mfi_jit_launch(s->module, r->context, (int)s->shape.grid, s->shape.threads, s->shape.shared, words,
-                          (size_t)w->count * sizeof *words, r->stream);
+    return mfi_jit_launch_early(s->module, r->context, (int)s->shape.grid, s->shape.threads, s->shape.shared, words,
+                                (size_t)w->count * sizeof *words, r->stream);
 }
 
 static mf_status kernel(void *opaque, int index, mf_kernel_info *out)

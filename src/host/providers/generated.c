@@ -193,8 +193,8 @@ static mf_status run(void *opaque, const mfi_run *r)
         words[s->words.b] = mfi_run_address(r, &s->problem.u.matmul.b);
     }
     for (int k = 0; k < s->launches; k++)
-        MF_TRY(mfi_jit_launch(s->module[k], r->context, (int)s->grid[k], s->layout.threads, 0, words,
-                              (size_t)s->words.count * sizeof *words, r->stream));
+        MF_TRY(mfi_jit_launch_early(s->module[k], r->context, (int)s->grid[k], s->layout.threads, 0, words,
+                                    (size_t)s->words.count * sizeof *words, r->stream));
     return MF_OK;
 }
 
