@@ -231,7 +231,7 @@ MF_DEVICE void fft_with(const A &a, P p, U &&use)
     use([&](int, int k) {
         if constexpr (is_chain<Before>)
             return HAVE == 0 || k < HAVE ? fft_value<Before>(a.before, p, k)
-                                      : decltype(fft_value<Before>(a.before, p, k)){};
+                                         : decltype(fft_value<Before>(a.before, p, k)){};
         else
             return HAVE == 0 || k < HAVE ? fft_wide<T>(signal + k * stride) : decltype(fft_wide<T>(signal)){};
     });
@@ -309,7 +309,8 @@ MF_DEVICE void fft_fetch(const A &a, u32 block, S *arriving)
     const bool there = fft_place<F, ND>(a, block, p);
     const S *signal = there ? fft_signal<S, ND>(a, p) : (const S *)a.fft.in;
     F::read(nothing, [&](int piece, int k) {
-        copy_async<(int)sizeof(S)>(arriving + piece * F::threads, signal + k * stride, there && (HAVE == 0 || k < HAVE));
+        copy_async<(int)sizeof(S)>(arriving + piece * F::threads, signal + k * stride,
+                                   there && (HAVE == 0 || k < HAVE));
         return decltype(fft_wide<typename F::real>(signal)){};
     });
     copy_commit();

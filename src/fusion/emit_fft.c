@@ -128,9 +128,18 @@ static int vector_of(const mfi_problem *p)
 static const struct {
     int elements, ffts, resident;
     bool other;
-} ways[MFI_FFT_VARIANTS] = {{.other = false}, {.resident = 1},  {.resident = -1}, {.ffts = 1},      {.ffts = -1},
-                            {.elements = -1}, {.elements = 1},  {.resident = 2},  {.resident = -2}, {.other = true},
-                            {.other = true, .resident = 1}, {.other = true, .resident = -1}};
+} ways[MFI_FFT_VARIANTS] = {{.other = false},
+                            {.resident = 1},
+                            {.resident = -1},
+                            {.ffts = 1},
+                            {.ffts = -1},
+                            {.elements = -1},
+                            {.elements = 1},
+                            {.resident = 2},
+                            {.resident = -2},
+                            {.other = true},
+                            {.other = true, .resident = 1},
+                            {.other = true, .resident = -1}};
 
 static int scaled(int value, int power)
 {
@@ -341,8 +350,8 @@ void mfi_emit_fft_call(mfi_text *out, const mfi_problem *p, const mfi_fft_shape 
         mfi_text_add(out, "%s, ", parts.before ? "first_chain::chain<1>" : "mf::no_chain");
     mfi_text_add(out, "%s, last_chain::chain<%d>, %d, %s, %lld, %lld>(a, %s, %sshared)",
                  parts.first ? "middle_chain::chain<1>" : "mf::no_chain", s->last.vector, p->ndim,
-                 unit ? "true" : "false", (long long)have,
-                 mfi_fft_is_narrow(p) ? (long long)p->shape[p->ndim - 1] : 0, block, s->ahead ? "gridDim.x, " : "");
+                 unit ? "true" : "false", (long long)have, mfi_fft_is_narrow(p) ? (long long)p->shape[p->ndim - 1] : 0,
+                 block, s->ahead ? "gridDim.x, " : "");
 }
 
 mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shape *s)

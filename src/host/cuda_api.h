@@ -42,6 +42,6 @@ mf_status mfi_cuda_function_attribute(int *out, void *function, int attribute);
 mf_status mfi_cuda_function_shared(void *function, size_t bytes); /* raises the dynamic shared memory limit */
 mf_status mfi_cuda_launch(void *function, const int grid[3], const int block[3], size_t shared, void *stream,
                           void **args, bool early); /* early: may start while what is ahead in the stream ends */
-bool mfi_cuda_forked(void); /* this process forked after CUDA was opened */
+bool mfi_cuda_forked(void);                         /* this process forked after CUDA was opened */
 
 #endif

@@ -279,19 +279,24 @@ static void scale_before(mf_plan *plan, int index)
         p->u.fft.scale = scale;
 }
 
-/* Let step `index` store only what others read of its result, where that pays. */
-static void narrow_step(mf_plan *plan, int index)
+/* Let step `index` store only what others read of its result, or what a map makes of that, where that pays. */
+static mf_status narrow_step(mf_plan *plan, int index)
 {
     mfi_problem *p = plan->schedule->step[index];
     int64_t *terms = &p->shape[p->ndim - 1], all = *terms, read = mfi_terms_read(plan->schedule, index);
     offers whole, part;
+    mfi_problem *both = NULL;
+    bool joined;
     if (read >= all)
-        return;
+        return MF_OK;
     ask(&whole, plan, p);
     *terms = read;
     ask(&part, plan, p);
     if (cost(&part) >= cost(&whole))
         *terms = all;
+    else if (plan->choice.grouping != MFI_GROUP_APART)
+        MF_TRY(mfi_narrow_with(&both, plan->schedule, index));
+    return both ? absorb(&joined, plan, index, index + 1, both) : MF_OK;
 }
 
 /* Of a step whose kernel could not be made: one that others can run, too, or two in place of what was joined. */
@@ -301,7 +306,7 @@ static mf_status retreat(bool *retry, mf_plan *plan, int index)
     bool beside = (p->anchor == MFI_MATMUL && p->chain.phases) || p->anchor == MFI_MATMUL_PAIR;
     *retry = mfi_fft_is_narrow(p) || p->anchor == MFI_FFT_PAIR || beside;
     if (mfi_fft_is_narrow(p)) {
-        p->shape[p->ndim - 1] = mfi_fft_terms(&p->u.fft);
+        MF_TRY(mfi_widen(plan->schedule, index));
     } else if (beside) {
         MF_TRY(mfi_schedule_part_beside(plan->schedule, index));
         MF_TRY(cut_step(plan, index));
@@ -458,7 +463,7 @@ static mf_status arrange(mf_plan *plan, int flags)
     for (int i = 0; i < plan->schedule->steps && fuse; i++)
         MF_TRY(cut_step(plan, i));
     for (int i = 0; i < plan->schedule->steps && fuse; i++)
-        narrow_step(plan, i);
+        MF_TRY(narrow_step(plan, i));
     for (int i = 0; i < plan->schedule->steps && fuse; i++)
         scale_before(plan, i);
     return MF_OK;

@@ -122,6 +122,10 @@ bool mfi_is_private(const mfi_schedule *s, int slot);
 const mfi_view *mfi_only_store(const mfi_problem *p);
 /* narrow.c: how many of a transform's first terms, of each signal, other steps read; all of them where that is unknown. */
 int64_t mfi_terms_read(const mfi_schedule *s, int index);
+/* Narrow transform `index` and the map after it, which alone reads its result, as one, or NULL in *out. */
+mf_status mfi_narrow_with(mfi_problem **out, const mfi_schedule *s, int index);
+/* Narrow transform `index` as one that stores all terms, where there is room for them; the rest of its chain becomes a map. */
+mf_status mfi_widen(mfi_schedule *s, int index);
 
 /* split.c: cut p's chain after value `at`: p computes up to there into `slot`, *rest does what follows. */
 mf_status mfi_split(mfi_problem **rest, mfi_problem *p, int at, int slot, mf_dtype dtype);

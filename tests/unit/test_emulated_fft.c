@@ -145,7 +145,7 @@ static const char *run_emulated(const mfi_problem *p, const mfi_caps *caps, char
 
 static void check(setting *s, problem *p, bool pair, int number, const char *what)
 {
-    char *data[MAX_TENSORS], *want;
+    char *data[MAX_TENSORS] = {0}, *want;
     mf_plan *plan;
     bool f64 = p->dtype[p->inputs] == MF_F64 || p->dtype[p->inputs] == MF_C128;
     for (int i = 0; i <= p->inputs; i++) {
@@ -279,6 +279,9 @@ Test(emulated_fft, chains)
     with_chain(&s, MF_RFFT, 3, 63, 63, 3);
     with_chain(&s, MF_IRFFT, 3, 129, 256, 4);
     with_chain(&s, MF_IRFFT, 3, 20, 45, 5);
+    with_chain(&s, MF_IRFFT, 3, 64, 1024, 6);
+    with_chain(&s, MF_IRFFT, 3, 100, 4096, 7);
+    with_chain(&s, MF_IRFFT, 3, 300, 2048, 8);
     close_setting(&s);
 }
 
@@ -332,7 +335,7 @@ static void narrowed(setting *s, mf_fft_kind kind, int64_t n, int64_t inner, int
 {
     problem p = {0};
     mf_plan *plan;
-    char *data[2], *want;
+    char *data[2] = {0}, *want;
     cr_assert_eq(mf_graph_new(&p.g), MF_OK);
     output(&p, transform(&p, kind, input(&p, kind == MF_RFFT ? MF_F32 : MF_C64, 3, 3, n, inner), 1, n));
     size_t term = (size_t)inner * mf_dtype_size(MF_C64), signal = (size_t)p.shape[1][1] * term;
@@ -370,6 +373,59 @@ Test(emulated_fft, first_terms)
     narrowed(&s, MF_IFFT, 101, 1, 1, 3);
     narrowed(&s, MF_FFT, 128, 16, 16, 4);
     narrowed(&s, MF_RFFT, 96, 21, 5, 5);
+    narrowed(&s, MF_RFFT, 4096, 1, 100, 6);
+    narrowed(&s, MF_RFFT, 2048, 1, 400, 7);
+    close_setting(&s);
+}
+
+/* The first terms, and what a chain makes of them, by the transform's own kernel; or by a map after it, where it has to. */
+static void sliced(setting *s, mf_fft_kind kind, int64_t n, int64_t keep, bool squared, int number)
+{
+    problem p = {0};
+    const int64_t start[2] = {0}, step[2] = {1, 1}, length[2] = {3, keep};
+    cr_assert_eq(mf_graph_new(&p.g), MF_OK);
+    mf_node x = input(&p, kind == MF_RFFT ? MF_F32 : MF_C64, 2, 3, n, 0);
+    mf_node h = squared ? input(&p, MF_C64, 1, keep, 0, 0) : x;
+    mf_node y = mf_graph_slice(p.g, transform(&p, kind, x, 1, n), start, length, step);
+    output(&p, squared ? mf_graph_square(p.g, mf_graph_absolute(p.g, mf_graph_multiply(p.g, y, h))) : y);
+    check(s, &p, false, number, "first terms");
+}
+
+Test(emulated_fft, slices)
+{
+    setting s;
+    if (!open_setting(&s))
+        cr_skip_test("there is no C++ compiler called c++");
+    sliced(&s, MF_RFFT, 1024, 64, false, 0);
+    sliced(&s, MF_RFFT, 600, 37, true, 1);
+    sliced(&s, MF_FFT, 256, 100, true, 2);
+    close_setting(&s);
+}
+
+Test(emulated_fft, slices_apart)
+{
+    setting s;
+    mf_plan *plan;
+    problem p = {0};
+    const int64_t start[2] = {0}, step[2] = {1, 1}, length[2] = {3, 64};
+    if (!open_setting(&s))
+        cr_skip_test("there is no C++ compiler called c++");
+    cr_assert_eq(mf_graph_new(&p.g), MF_OK);
+    mf_node y = transform(&p, MF_RFFT, input(&p, MF_F32, 2, 3, 1024, 0), 1, 1024);
+    output(&p, mf_graph_absolute(p.g, mf_graph_slice(p.g, y, start, length, step)));
+    cr_assert_eq(mf_plan_new(&plan, s.gpu, p.g, NULL), MF_OK);
+    cr_assert(mfi_fft_is_narrow(plan->schedule->step[0]));
+    cr_assert_eq(mfi_widen(plan->schedule, 0), MF_OK);
+    cr_assert_eq(plan->schedule->steps, 2);
+    const mfi_problem *whole = plan->schedule->step[0], *map = plan->schedule->step[1];
+    const mfi_view *store = mfi_only_store(whole), *load = &map->chain.operand[0].view;
+    cr_expect(!mfi_fft_is_narrow(whole) && whole->chain.count == 2);
+    cr_expect_eq(map->anchor, MFI_MAP);
+    cr_expect(map->shape[0] == 3 && map->shape[1] == 64 && map->ndim == 2);
+    cr_expect(store->slot == load->slot && plan->schedule->buffer[store->slot].kind == MFI_BUF_TEMP);
+    cr_expect(store->strides[0] == 513 && load->strides[0] == 513 && load->strides[1] == 1);
+    mf_plan_free(plan);
+    mf_graph_free(p.g);
     close_setting(&s);
 }
 

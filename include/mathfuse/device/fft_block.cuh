@@ -128,8 +128,8 @@ template <class L> struct natural { // the layout outside
     static MF_DEVICE bool valid(int lane, int slot) { return L::valid(lane, slot); }
     template <int UNIT> static MF_DEVICE int source(int lane, int slot)
     {
-        constexpr bool apart = (is_power_of_2(L::limit) && is_power_of_2(L::lanes) && is_power_of_2(UNIT)) ||
-                               L::lanes % UNIT == 0;
+        constexpr bool apart =
+            (is_power_of_2(L::limit) && is_power_of_2(L::lanes) && is_power_of_2(UNIT)) || L::lanes % UNIT == 0;
         return padded_sum<apart, UNIT>(lane, slot * L::lanes);
     }
     template <int UNIT> static MF_DEVICE int target(int lane, int slot) { return source<UNIT>(lane, slot); }
