@@ -61,7 +61,7 @@ static struct {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_bool forked;
-static bool ready;
+static bool ready, overlaps; /* kernels may start early, captured or not */
 static char why_not[256];
 
 static void in_child(void)
@@ -94,6 +94,7 @@ static void start(void)
     }
     if (!load_functions())
         return;
+    overlaps = info->number >= 12040;
     CUresult result = cu.cuInit(0);
     if (result != CUDA_SUCCESS) {
         const char *name = "unknown";
@@ -469,7 +470,7 @@ mf_status mfi_cuda_launch(void *function, const int grid[3], const int block[3],
                                    .attrs = &attribute,
                                    .numAttrs = 1};
     MF_TRY(usable());
-    if (early)
+    if (early && overlaps)
         return check(cu.cuLaunchKernelEx(&config, function, args, NULL), "cuLaunchKernelEx");
     return check(cu.cuLaunchKernel(function, (unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2],
                                    (unsigned)block[0], (unsigned)block[1], (unsigned)block[2], (unsigned)shared, stream,

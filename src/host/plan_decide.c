@@ -4,6 +4,7 @@
 #include "plan_internal.h"
 #include "schedule.h"
 
+#include <stdlib.h>
 #include <stdio.h>
 
 /* ---- which providers may be used ---- */
@@ -299,6 +300,22 @@ static mf_status narrow_step(mf_plan *plan, int index)
     return both ? absorb(&joined, plan, index, index + 1, both) : MF_OK;
 }
 
+/* Let what step `index` reads lie along its axis, where that pays. */
+static void lay_step(mf_plan *plan, int index)
+{
+    mfi_laid l;
+    offers read[2], stored[2];
+    if (!plan->caps->cuda || getenv("FFTK_NOLAY") || !mfi_lay_along(&l, plan->schedule, index))
+        return;
+    for (int i = 0; i < 2; i++) {
+        mfi_lay(&l);
+        ask(&read[i], plan, plan->schedule->step[index]);
+        ask(&stored[i], plan, plan->schedule->step[l.writer]);
+    }
+    if (cost(&read[0]) + cost(&stored[0]) < cost(&read[1]) + cost(&stored[1]))
+        mfi_lay(&l);
+}
+
 /* Of a step whose kernel could not be made: one that others can run, too, or two in place of what was joined. */
 static mf_status retreat(bool *retry, mf_plan *plan, int index)
 {
@@ -464,6 +481,8 @@ static mf_status arrange(mf_plan *plan, int flags)
         MF_TRY(cut_step(plan, i));
     for (int i = 0; i < plan->schedule->steps && fuse; i++)
         MF_TRY(narrow_step(plan, i));
+    for (int i = 0; i < plan->schedule->steps && fuse; i++)
+        lay_step(plan, i);
     for (int i = 0; i < plan->schedule->steps && fuse; i++)
         scale_before(plan, i);
     return MF_OK;

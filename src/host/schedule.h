@@ -113,6 +113,15 @@ mf_status mfi_beside(mfi_problem **out, const mfi_schedule *s, int product, int 
 void mfi_schedule_absorb(mfi_schedule *s, int product, int reduction, mfi_problem *joined);
 mf_status mfi_schedule_part_beside(mfi_schedule *s, int index);
 
+/* lay.c: another layout of the temporary that a product stores and transform `reader` alone reads, with its axis in one piece;
+ * false: it lies so, or cannot. mfi_lay takes that layout, and the next time the first one again. */
+typedef struct mfi_laid {
+    int writer; /* step */
+    mfi_view *read, *stored, other[2];
+} mfi_laid;
+bool mfi_lay_along(mfi_laid *out, const mfi_schedule *s, int reader);
+void mfi_lay(mfi_laid *l);
+
 /* How many operands of a step are of this slot. */
 int mfi_slot_uses(const mfi_problem *p, int slot);
 int mfi_schedule_uses(const mfi_schedule *s, int slot); /* of all steps */
