@@ -197,6 +197,20 @@ static int beside_ffts(const mfi_problem *p, int lanes, size_t signal_bytes, int
     return ffts;
 }
 
+/* Signals of a block: some hundred threads, of whose warps little is idle. */
+static int block_ffts(int lanes)
+{
+    int ffts = lanes >= 96 ? 1 : 128 / lanes;
+    if (is_power_of_2(lanes))
+        return ffts;
+    for (int more = ffts; more <= 4 && lanes * more <= 320; more++) {
+        int threads = lanes * more, whole = (threads + 31) / 32 * 32;
+        if (threads * 100 >= whole * 93)
+            return more;
+    }
+    return ffts;
+}
+
 static void share_out(mfi_fft_shape *s, const mfi_problem *p, int variant)
 {
     int n = complex_length(p), size = p->u.fft.f64 ? 16 : 8, work = s->pair ? n / 2 : n;
@@ -215,14 +229,14 @@ static void share_out(mfi_fft_shape *s, const mfi_problem *p, int variant)
         p->ndim > 1 && p->shape[p->ndim - 2] > 1 && mfi_fft_strided_bytes(p, true) < mfi_fft_strided_bytes(p, false);
     s->ffts = s->pair  ? 1
               : across ? beside_ffts(p, lanes, words * word, variant)
-                       : (int)mfi_max64(scaled(lanes >= 96 ? 1 : 128 / lanes, ways[variant].ffts), 1);
+                       : (int)mfi_max64(scaled(block_ffts(lanes), ways[variant].ffts), 1);
     s->beside = across && s->ffts > 1;
     s->threads = lanes * s->ffts;
     s->shared = words * word * (size_t)s->ffts;
     s->table = 4 * (int64_t)work + n + 16;
     /* Registers: the elements, and what butterflies, roots and addresses take without spilling. */
     int held = s->elements * size / 4, threads = (s->threads + 31) / 32 * 32;
-    int registers = !is_power_of_2(work) || p->u.fft.f64 ? 2 * held + 40 : work == 4096 ? held + 32 : held + 48;
+    int registers = p->u.fft.f64 ? 2 * held + 40 : work == 4096 ? held + 32 : held + (is_power_of_2(work) ? 48 : 44);
     s->resident = (int)mfi_max64(65536 / ((int64_t)mfi_min64(registers, 255) * threads), 1);
     s->resident = (int)mfi_max64(mfi_min64(s->resident + ways[variant].resident, 2048 / threads), 1);
 }

@@ -205,16 +205,54 @@ def test_two_blocks_share_a_long_filter():
     assert all(s["provider"] != "generated_fft" for s in older)  # which has no clusters
 
 
+@pytest.mark.compiles
+@pytest.mark.parametrize("n", [500, 768, 1000, 1280, 1536, 3000])
+def test_lengths_of_several_primes_keep_to_registers(n):
+    """Places in shared memory that are not a base and a constant each would take a register each."""
+    filtered = lambda x, h: mf.fft.ifft(mf.fft.fft(x) * h)  # noqa: E731
+    (step,) = json.loads(mf.plan(filtered, S((999, n), "c64"), S((n,), "c64"), target="sm_90a").explain("json"))["steps"]
+    assert step["provider"] == "generated_fft" and step["spills"] <= 8
+
+
+@pytest.mark.compiles
+def test_the_first_terms_alone_are_stored():
+    part = lambda x: mf.fft.rfft(x)[..., :64]  # noqa: E731
+    power = lambda x, h: mf.abs(mf.fft.rfft(x)[..., :64] * h) ** 2  # noqa: E731
+    for f, specs in ((part, [S((4096, 1024))]), (power, [S((4096, 1024)), S((64,), "c64")])):
+        plan = mf.plan(f, *specs, target="sm_90a", providers="generated_fft")
+        (step,) = json.loads(plan.explain("json"))["steps"]
+        assert step["launches"] == 1 and step["bytes"] < 20e6
+
+
+@pytest.mark.compiles
+def test_the_product_stores_terms_where_the_inverse_reads_them():
+    plan = mf.plan(layer(64), S((64, 64, 1024)), S((64, 64, 64), "c64"), target="sm_90a")
+    product, inverse = list(plan.sources().values())[1:]
+    assert "put_strided" in product and "no_chain, last_chain::chain<2>, 2, true, 64, 0>" in inverse
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("n", [LONG // 2, LONG])
+@pytest.mark.parametrize("n", [LONG // 8, LONG // 4, LONG // 2, LONG, 768, 1000, 1280])
 def test_a_long_filter_on_a_gpu(rng, n):
     torch = pytest.importorskip("torch")
-    x = (rng.standard_normal((5, n)) + 1j * rng.standard_normal((5, n))).astype(np.complex64)
+    signals = 300 if n < LONG else 5
+    x = (rng.standard_normal((signals, n)) + 1j * rng.standard_normal((signals, n))).astype(np.complex64)
     h = (rng.standard_normal(n) + 1j * rng.standard_normal(n)).astype(np.complex64)
     device = [torch.from_numpy(a).cuda() for a in (x, h)]
     got = mf.plan(lambda x, h: mf.fft.ifft(mf.fft.fft(x) * h), *device).run(*device).cpu().numpy()
     want = np.fft.ifft(np.fft.fft(x.astype(np.complex128)) * h)
     np.testing.assert_allclose(got, want, rtol=0, atol=4e-6 * np.abs(want).max())
+
+
+@pytest.mark.gpu
+def test_first_terms_on_a_gpu(rng):
+    torch = pytest.importorskip("torch")
+    x = rng.standard_normal((300, 1024)).astype(np.float32)
+    h = (rng.standard_normal(100) + 1j * rng.standard_normal(100)).astype(np.complex64)
+    device = [torch.from_numpy(a).cuda() for a in (x, h)]
+    plan = mf.plan(lambda x, h: mf.abs(mf.fft.rfft(x)[..., :100] * h), *device, providers="generated_fft")
+    want = np.abs(np.fft.rfft(x.astype(np.float64))[:, :100] * h)
+    np.testing.assert_allclose(plan.run(*device).cpu().numpy(), want, rtol=0, atol=4e-6 * want.max())
 
 
 @pytest.mark.gpu
