@@ -4,7 +4,6 @@
 #include "plan_internal.h"
 #include "schedule.h"
 
-#include <stdlib.h>
 #include <stdio.h>
 
 /* ---- which providers may be used ---- */
@@ -305,7 +304,7 @@ static void lay_step(mf_plan *plan, int index)
 {
     mfi_laid l;
     offers read[2], stored[2];
-    if (!plan->caps->cuda || getenv("FFTK_NOLAY") || !mfi_lay_along(&l, plan->schedule, index))
+    if (!plan->caps->cuda || !mfi_lay_along(&l, plan->schedule, index))
         return;
     for (int i = 0; i < 2; i++) {
         mfi_lay(&l);
