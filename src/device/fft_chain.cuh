@@ -4,7 +4,6 @@
 
 #include "device/chain.cuh"
 #include "mathfuse/device/fft.cuh"
-#include "mathfuse/device/tile.cuh"
 
 namespace mf
 {
@@ -54,13 +53,12 @@ template <class T, int N, int DIR, class C> struct fft_complex : fft::block<T, N
     {
         base::run(x, shared, table);
     }
-    // `get(piece, k)` is element k of the signal, of T or cplx<T>; it is the thread's piece of that number.
-    static constexpr int pieces = base::elements;
+    // `get(k)` is element k of the signal, of T or cplx<T>.
     template <class F> static MF_DEVICE void read(cplx<T> (&x)[base::elements], F &&get)
     {
         MF_UNROLL
         for (int i = 0; i < base::elements; i++)
-            x[i] = base::valid(i) ? fft_element<T>(get(i, base::index(i))) : cplx<T>{T(0), T(0)};
+            x[i] = base::valid(i) ? fft_element<T>(get(base::index(i))) : cplx<T>{T(0), T(0)};
     }
     // x[i] = f(k, x[i]) for each element; f(k, z) for each, to be written.
     template <class F> static MF_DEVICE void each_bin(cplx<T> (&x)[base::elements], F &&f)
@@ -77,7 +75,7 @@ template <class T, int N, int DIR, class C> struct fft_complex : fft::block<T, N
 template <class T, int N, class C> struct fft_real : fft::real_forward<T, N, C> {
     typedef fft::real_forward<T, N, C> base;
     static constexpr bool even = N % 2 == 0;
-    static constexpr int points = 1, pieces = base::elements * (even ? 2 : 1);
+    static constexpr int points = 1;
 
     template <i64 HAVE, i64 KEEP>
     static MF_DEVICE void run_part(cplx<T> (&x)[base::elements], void *shared, const cplx<T> *table)
@@ -96,9 +94,9 @@ template <class T, int N, class C> struct fft_real : fft::real_forward<T, N, C> 
             if (!base::valid(i))
                 continue;
             if constexpr (even)
-                x[i] = cplx<T>{get(2 * i, 2 * k), get(2 * i + 1, 2 * k + 1)};
+                x[i] = cplx<T>{get(2 * k), get(2 * k + 1)};
             else
-                x[i].re = get(i, k);
+                x[i].re = get(k);
         }
     }
     // f has a real signal's symmetry to keep: what it makes of the imaginary parts at 0 and N/2 is dropped.
@@ -145,7 +143,7 @@ template <class T, int N, class C> struct fft_real : fft::real_forward<T, N, C> 
 template <class T, int N, class C> struct fft_hermitian : fft::real_inverse<T, N, C> {
     typedef fft::real_inverse<T, N, C> base;
     static constexpr bool even = N % 2 == 0;
-    static constexpr int points = even ? 2 : 1, pieces = base::elements + 1;
+    static constexpr int points = even ? 2 : 1;
 
     template <i64 HAVE, i64 KEEP>
     static MF_DEVICE void run_part(cplx<T> (&x)[base::elements], void *shared, const cplx<T> *table)
@@ -164,9 +162,9 @@ template <class T, int N, class C> struct fft_hermitian : fft::real_inverse<T, N
             x[i] = cplx<T>{T(0), T(0)};
             if (!base::valid(i))
                 continue;
-            x[i] = fft_element<T>(get(i, even || 2 * k < N ? k : N - k));
+            x[i] = fft_element<T>(get(even || 2 * k < N ? k : N - k));
             if (k == 0)
-                x[i].im = even ? fft_element<T>(get(base::elements, N / 2)).re : T(0);
+                x[i].im = even ? fft_element<T>(get(N / 2)).re : T(0);
             else if (!even && 2 * k > N)
                 x[i].im = -x[i].im;
         }
@@ -210,25 +208,18 @@ template <class C, class A, class P> MF_DEVICE auto fft_value(const A &a, P &p, 
     return C::value(a, p, in);
 }
 
-// The signal at p in memory.
-template <class S, int ND, class A, class P> MF_DEVICE const S *fft_signal(const A &a, const P &p)
-{
-    i64 offset = 0;
-    MF_UNROLL
-    for (int d = 0; d < ND - 1; d++)
-        offset += (i64)p.c[d] * a.fft.in_stride[d];
-    return (const S *)a.fft.in + offset;
-}
-
-// use(get), where get(piece, k) is element k of a signal: from memory as stored, or as the chain Before computes it; zero where
-// the signal has ended. UNIT: neighbours lie side by side. HAVE: elements of a signal that exist,
-// 0: all.
+// use(get), where get(k) is element k of a signal: from memory as stored, or as the chain Before computes it; zero where the
+// signal has ended. UNIT: neighbours lie side by side. HAVE: elements of a signal that exist, 0: all.
 template <class S, class Before, int ND, bool UNIT, i64 HAVE, class T, class A, class P, class U>
 MF_DEVICE void fft_with(const A &a, P p, U &&use)
 {
+    i64 offset = 0;
     const i64 stride = UNIT ? 1 : a.fft.in_stride[ND - 1];
-    const S *signal = fft_signal<S, ND>(a, p);
-    use([&](int, int k) {
+    MF_UNROLL
+    for (int d = 0; d < ND - 1; d++)
+        offset += (i64)p.c[d] * a.fft.in_stride[d];
+    const S *signal = (const S *)a.fft.in + offset;
+    use([&](int k) {
         if constexpr (is_chain<Before>)
             return HAVE == 0 || k < HAVE ? fft_value<Before>(a.before, p, k)
                                          : decltype(fft_value<Before>(a.before, p, k)){};
@@ -249,14 +240,18 @@ template <class F, int ND, class A, class I> MF_DEVICE bool fft_place(const A &a
     return true;
 }
 
-// What follows the reading of x: transform F and chain Last; or transform F, chain Middle on each bin, transform G, and chain
-// Last. KEEP: only so many of the first terms are stored, 0: all.
-template <class F, class G, class Middle, class Last, int ND, i64 HAVE, i64 KEEP, class A, int E>
-MF_DEVICE void fft_transforms(const A &a, u32 block, cplx<typename F::real> (&x)[E], void *shared)
+// Signals of S or of what chain Before makes: transform F and chain Last; or transform F, chain Middle on each bin,
+// transform G, and chain Last. KEEP: only so many of the first terms are stored, 0: all.
+template <class F, class G, class S, class Before, class Middle, class Last, int ND, bool UNIT, i64 HAVE, i64 KEEP,
+          class A>
+MF_DEVICE void fft_chain(const A &a, u32 block, void *shared)
 {
     typedef typename F::real T;
     const cplx<T> *table = (const cplx<T> *)a.fft.table;
+    cplx<T> x[F::elements] = {};
     typename Last::point p;
+    if (fft_place<F, ND>(a, block, p))
+        fft_with<S, Before, ND, UNIT, HAVE, T>(a, p, [&](auto &&get) { F::read(x, get); });
     F::template run_part<HAVE, (is_chain<Middle> ? 0 : KEEP)>(x, shared, table);
     if constexpr (is_chain<Middle>) {
         if (fft_place<F, ND>(a, block, p))
@@ -276,64 +271,6 @@ MF_DEVICE void fft_transforms(const A &a, u32 block, cplx<typename F::real> (&x)
             p.c[ND - 1] = k;
             fft_finish<Last>(a.last, p, z, a.fft.scale[1]);
         });
-}
-
-// Signals of S or of what chain Before makes, F::ffts of them.
-template <class F, class G, class S, class Before, class Middle, class Last, int ND, bool UNIT, i64 HAVE, i64 KEEP,
-          class A>
-MF_DEVICE void fft_chain(const A &a, u32 block, void *shared)
-{
-    cplx<typename F::real> x[F::elements] = {};
-    typename Last::point p;
-    if (fft_place<F, ND>(a, block, p))
-        fft_with<S, Before, ND, UNIT, HAVE, typename F::real>(a, p, [&](auto &&get) { F::read(x, get); });
-    fft_transforms<F, G, Middle, Last, ND, HAVE, KEEP>(a, block, x, shared);
-}
-
-// ---- signals on their way to shared memory while those before them are transformed ----
-
-// Where each thread has its pieces, after the shared memory of F.
-template <class F, class S> MF_DEVICE S *fft_arriving(void *shared)
-{
-    return (S *)((char *)shared + (F::shared_bytes + 15) / 16 * 16) + threadIdx.x;
-}
-template <class F, class S>
-constexpr int fft_ahead_bytes = (F::shared_bytes + 15) / 16 * 16 + F::pieces *F::threads *(int)sizeof(S);
-
-template <class F, class S, int ND, bool UNIT, i64 HAVE, class P, class A>
-MF_DEVICE void fft_fetch(const A &a, u32 block, S *arriving)
-{
-    P p;
-    const i64 stride = UNIT ? 1 : a.fft.in_stride[ND - 1];
-    cplx<typename F::real> nothing[F::elements];
-    const bool there = fft_place<F, ND>(a, block, p);
-    const S *signal = there ? fft_signal<S, ND>(a, p) : (const S *)a.fft.in;
-    F::read(nothing, [&](int piece, int k) {
-        copy_async<(int)sizeof(S)>(arriving + piece * F::threads, signal + k * stride,
-                                   there && (HAVE == 0 || k < HAVE));
-        return decltype(fft_wide<typename F::real>(signal)){};
-    });
-    copy_commit();
-}
-
-// As fft_chain, for one block after another.
-template <class F, class G, class S, class Middle, class Last, int ND, bool UNIT, i64 HAVE, i64 KEEP, class A>
-MF_DEVICE void fft_chain_ahead(const A &a, u32 block, u32 step, void *shared)
-{
-    typedef typename Last::point point;
-    const u32 blocks = (u32)((a.fft.signals + F::ffts - 1) / F::ffts);
-    S *arriving = fft_arriving<F, S>(shared);
-    fft_fetch<F, S, ND, UNIT, HAVE, point>(a, block, arriving);
-#if defined(__CUDACC__)
-#pragma unroll 1
-#endif
-    for (; block < blocks; block += step) {
-        cplx<typename F::real> x[F::elements];
-        copy_wait<0>();
-        F::read(x, [&](int piece, int) { return fft_wide<typename F::real>(arriving + piece * F::threads); });
-        fft_fetch<F, S, ND, UNIT, HAVE, point>(a, block + step, arriving);
-        fft_transforms<F, G, Middle, Last, ND, HAVE, KEEP>(a, block, x, shared);
-    }
 }
 
 // Entry i of the table of F.

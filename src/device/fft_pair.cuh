@@ -25,9 +25,9 @@ template <class F> struct fft_half {
     static constexpr int threads = F::threads;
     static constexpr int half = F::elements / 2, points = F::size, lanes = F::lanes, direction = F::direction;
     static constexpr int roots = (F::table_size + 1) / 2 * 2, table_size = roots + lanes;
-    static constexpr int shared_bytes = F::shared_bytes; // what the other block sends arrives there, too
+    static constexpr int received = (F::shared_bytes + 15) / 16 * 16; // where what the other block sends arrives
+    static constexpr int shared_bytes = received + points / 2 * (int)sizeof(cplx<real>);
     static_assert(F::ffts == 1 && F::where::full && F::elements % 2 == 0, "halves of one signal");
-    static_assert(shared_bytes >= points / 2 * (int)sizeof(cplx<real>), "place for what is sent");
 
     static MF_HOST_DEVICE cplx<real> table_entry(int i)
     {
@@ -81,14 +81,13 @@ MF_DEVICE void fft_send(u32 to, cplx<double> x)
 }
 #endif
 
-// The second halves of x change places with the other block's, by way of the memory of its transforms.
+// The second halves of x change places with the other block's, between two waits for it.
 template <class H, class T, int E> MF_DEVICE void fft_swap(cplx<T> (&x)[fft_held][E], void *shared, int rank)
 {
 #if defined(__CUDACC__)
-    cplx<T> *mine = (cplx<T> *)shared + threadIdx.x;
+    cplx<T> *mine = (cplx<T> *)((char *)shared + H::received) + threadIdx.x;
     u32 other;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(other) : "r"(shared_address(mine)), "r"(rank ^ 1));
-    fft_pair_arrive(); // what was there has been read
     fft_pair_wait();
     MF_UNROLL
     for (int i = 0; i < E / 2; i++)
@@ -139,6 +138,7 @@ template <class F> struct fft_pair {
             fft_order(y, r);
         });
         fft_swap<H>(x, shared, rank);
+        fft_pair_arrive(); // what came has been read
         each(x, rank, [&](cplx<T>(&y)[E], int r) { fft_order(y, r); });
         run(x, shared, table);
     }
@@ -161,34 +161,32 @@ template <class F> struct fft_pair {
     }
 };
 
-// ---- the kernels, as those of fft_chain.cuh; blocks 2 s and 2 s + 1 have signal s ----
-
-// Piece i is element k of the signal in natural order, or as a second transform begins with it.
-template <class H, bool NATURAL> MF_DEVICE int fft_pair_index(int i, int rank)
-{
-    constexpr int half = H::half;
-    return NATURAL ? H::index(i % half, rank) + i / half * H::points : 2 * H::part::index(i) + rank;
-}
-
-// get(piece, k): what x begins with, as F::read says; get_other: what the other block begins with where this one does its work.
-template <class H, class Middle, class T, int E, class R, class O>
-MF_DEVICE void fft_pair_read(cplx<T> (&x)[fft_held][E], int rank, R &&get, O &&get_other)
-{
-    MF_UNROLL
-    for (int i = 0; i < E; i++) {
-        x[fft_held == 1 ? 0 : rank][i] = fft_element<T>(get(i, fft_pair_index<H, is_chain<Middle>>(i, rank)));
-        if constexpr (fft_held > 1)
-            x[1 - rank][i] = fft_element<T>(get_other(i, fft_pair_index<H, is_chain<Middle>>(i, 1 - rank)));
-    }
-}
-
-template <class H, class H2, class Middle, class Last, int ND, i64 KEEP, class A, class T, int E>
-MF_DEVICE void fft_pair_transforms(const A &a, u32 block, cplx<T> (&x)[fft_held][E], void *shared)
+// As fft_chain, of fft_half<F> or of it and fft_half<G>; blocks 2 s and 2 s + 1 have signal s. `shared`: fft_half::shared_bytes.
+template <class H, class H2, class S, class Before, class Middle, class Last, int ND, bool UNIT, i64 HAVE, i64 KEEP,
+          class A>
+MF_DEVICE void fft_pair_chain(const A &a, u32 block, void *shared)
 {
     typedef typename H::part F;
+    typedef typename H2::part G;
+    typedef typename F::real T;
+    constexpr int E = F::elements;
     const cplx<T> *table = (const cplx<T> *)a.fft.table;
     const int rank = (int)(block % 2);
+    cplx<T> x[fft_held][E];
     typename Last::point p;
+    fft_pair_arrive(); // the other block is there
+    fft_place<F, ND>(a, block / 2, p);
+    fft_with<S, Before, ND, UNIT, HAVE, T>(a, p, [&](auto &&get) {
+        fft_pair<F>::each(x, rank, [&](cplx<T>(&y)[E], int r) {
+            MF_UNROLL
+            for (int i = 0; i < E; i++) {
+                int k = 2 * F::index(i) + r;
+                if constexpr (is_chain<Middle>)
+                    k = H::index(i % (E / 2), r) + i / (E / 2) * H::points;
+                y[i] = fft_element<T>(get(k));
+            }
+        });
+    });
     if constexpr (is_chain<Middle>) {
         fft_pair<F>::forth(x, shared, table, rank);
         fft_place<F, ND>(a, block / 2, p);
@@ -196,78 +194,22 @@ MF_DEVICE void fft_pair_transforms(const A &a, u32 block, cplx<T> (&x)[fft_held]
             MF_UNROLL
             for (int i = 0; i < E; i++) {
                 typename Middle::inputs in;
-                p.c[ND - 1] = fft_pair_index<H, false>(i, r);
+                p.c[ND - 1] = 2 * F::index(i) + r;
                 in.acc[0] = fft_scaled(y[i], a.fft.scale[0]);
                 Middle::template load<0, true>(a.middle, p, in);
                 y[i] = Middle::value(a.middle, p, in);
             }
         });
     }
-    fft_pair<typename H2::part>::back(x, shared, table, rank);
+    fft_pair<G>::back(x, shared, table, rank);
     fft_place<F, ND>(a, block / 2, p);
     MF_UNROLL
     for (int i = 0; i < E; i++) {
-        const int k = fft_pair_index<H, true>(i, rank);
+        const int k = H::index(i % (E / 2), rank) + i / (E / 2) * H::points;
         if (KEEP && k >= KEEP)
             continue;
         p.c[ND - 1] = k;
         fft_finish<Last>(a.last, p, &x[fft_held == 1 ? 0 : rank][i], a.fft.scale[1]);
-    }
-}
-
-// Of fft_half<F>, or of it and fft_half<G>. `shared`: H::shared_bytes.
-template <class H, class H2, class S, class Before, class Middle, class Last, int ND, bool UNIT, i64 HAVE, i64 KEEP,
-          class A>
-MF_DEVICE void fft_pair_chain(const A &a, u32 block, void *shared)
-{
-    typedef typename H::part F;
-    typedef typename F::real T;
-    cplx<T> x[fft_held][F::elements];
-    typename Last::point p;
-    fft_place<F, ND>(a, block / 2, p);
-    fft_with<S, Before, ND, UNIT, HAVE, T>(
-        a, p, [&](auto &&get) { fft_pair_read<H, Middle>(x, (int)(block % 2), get, get); });
-    fft_pair_transforms<H, H2, Middle, Last, ND, KEEP>(a, block, x, shared);
-}
-
-template <class H, class S, class Middle, int ND, bool UNIT, i64 HAVE, class P, class A>
-MF_DEVICE void fft_pair_fetch(const A &a, u32 block, S *arriving)
-{
-    typedef typename H::part F;
-    P p;
-    const i64 stride = UNIT ? 1 : a.fft.in_stride[ND - 1];
-    const bool there = fft_place<F, ND>(a, block / 2, p);
-    const S *signal = there ? fft_signal<S, ND>(a, p) : (const S *)a.fft.in;
-    MF_UNROLL
-    for (int i = 0; i < F::elements; i++) {
-        const int k = fft_pair_index<H, is_chain<Middle>>(i, (int)(block % 2));
-        copy_async<(int)sizeof(S)>(arriving + i * F::threads, signal + k * stride, there && (HAVE == 0 || k < HAVE));
-    }
-    copy_commit();
-}
-
-template <class H, class H2, class S, class Middle, class Last, int ND, bool UNIT, i64 HAVE, i64 KEEP, class A>
-MF_DEVICE void fft_pair_chain_ahead(const A &a, u32 block, u32 step, void *shared)
-{
-    typedef typename H::part F;
-    typedef typename F::real T;
-    typedef typename Last::point point;
-    S *arriving = fft_arriving<F, S>(shared);
-    fft_pair_fetch<H, S, Middle, ND, UNIT, HAVE, point>(a, block, arriving);
-#if defined(__CUDACC__)
-#pragma unroll 1
-#endif
-    for (; block < 2 * a.fft.signals; block += step) {
-        cplx<T> x[fft_held][F::elements];
-        point p;
-        copy_wait<0>();
-        fft_place<F, ND>(a, block / 2, p);
-        fft_with<S, no_chain, ND, UNIT, HAVE, T>(a, p, [&](auto &&get_other) {
-            auto get = [&](int i, int) { return fft_wide<T>(arriving + i * F::threads); };
-            fft_pair_read<H, Middle>(x, (int)(block % 2), get, get_other);
-        });
-        fft_pair_fetch<H, S, Middle, ND, UNIT, HAVE, point>(a, block + step, arriving);
-        fft_pair_transforms<H, H2, Middle, Last, ND, KEEP>(a, block, x, shared);
     }
 }
 

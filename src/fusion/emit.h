@@ -230,18 +230,17 @@ mfi_fft_parts mfi_fft_parts_of(const mfi_problem *p);
 /* The compile-time side of it. */
 typedef struct mfi_fft_shape {
     int n, elements, ffts, threads,
-        resident;           /* elements of a thread, signals and threads of a block, blocks of a multiprocessor */
-    bool split, beside;     /* see fft_block.cuh */
-    bool pair;              /* two blocks of a cluster share a signal: fft_pair.cuh */
-    bool ahead;             /* blocks take one signal after another, and fetch the next meanwhile */
-    size_t shared;          /* bytes at least as many as it needs */
-    int64_t table;          /* entries, at least as many */
-    int64_t blocks, grid;   /* to do; launched */
+        resident;       /* elements of a thread, signals and threads of a block, blocks of a multiprocessor */
+    bool split, beside; /* see fft_block.cuh */
+    bool pair;          /* two blocks of a cluster share a signal: fft_pair.cuh */
+    size_t shared;      /* bytes at least as many as it needs */
+    int64_t table;      /* entries, at least as many */
+    int64_t blocks;
     mfi_shape middle, last; /* how the chains are laid out */
 } mfi_fft_shape;
 /* False: the reason is in `bid`. */
 /* For bid->variant, less than MFI_FFT_VARIANTS. */
-enum { MFI_FFT_VARIANTS = 12 };
+enum { MFI_FFT_VARIANTS = 9 };
 bool mfi_fft_shape_choose(mfi_fft_shape *shape, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
 /* The unit has two kernels: `name`, and `name`_table that fills the table of its transforms, 256 entries a block. */
 mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shape *shape);

@@ -9,7 +9,6 @@
 /* ---- how a length is shared out: as default_choice of fft_block.cuh, which a static_assert compares ---- */
 
 enum { LARGEST_PRIME = 13, FREE_RADIX = 16, MOST_RADICES = 14 };
-enum { AHEAD_POINTS = 8192 }; /* from where signals are fetched ahead: measured */
 
 static bool is_power_of_2(int n)
 {
@@ -123,23 +122,11 @@ static int vector_of(const mfi_problem *p)
     return p->u.fft.kind == MF_IRFFT && p->u.fft.n[0] % 2 == 0 ? 2 : 1;
 }
 
-/* What a variant changes: powers of two of elements a thread and signals a block, blocks a multiprocessor, whether signals are
- * fetched ahead. */
+/* What a variant changes: powers of two of elements a thread and signals a block, blocks a multiprocessor. */
 static const struct {
     int elements, ffts, resident;
-    bool other;
-} ways[MFI_FFT_VARIANTS] = {{.other = false},
-                            {.resident = 1},
-                            {.resident = -1},
-                            {.ffts = 1},
-                            {.ffts = -1},
-                            {.elements = -1},
-                            {.elements = 1},
-                            {.resident = 2},
-                            {.resident = -2},
-                            {.other = true},
-                            {.other = true, .resident = 1},
-                            {.other = true, .resident = -1}};
+} ways[MFI_FFT_VARIANTS] = {{0, 0, 0},  {0, 0, 1}, {0, 0, -1}, {0, 1, 0}, {0, -1, 0},
+                            {-1, 0, 0}, {1, 0, 0}, {0, 0, 2},  {0, 0, -2}};
 
 static int scaled(int value, int power)
 {
@@ -233,32 +220,14 @@ static void share_out(mfi_fft_shape *s, const mfi_problem *p, int variant)
     s->beside = across && s->ffts > 1;
     s->threads = lanes * s->ffts;
     s->shared = words * word * (size_t)s->ffts;
+    if (s->pair)
+        s->shared += (size_t)work / 2 * (size_t)size + 16;
     s->table = 4 * (int64_t)work + n + 16;
     /* Registers: the elements, and what butterflies, roots and addresses take without spilling. */
     int held = s->elements * size / 4, threads = (s->threads + 31) / 32 * 32;
     int registers = p->u.fft.f64 ? 2 * held + 40 : work == 4096 ? held + 32 : held + (is_power_of_2(work) ? 48 : 44);
     s->resident = (int)mfi_max64(65536 / ((int64_t)mfi_min64(registers, 255) * threads), 1);
     s->resident = (int)mfi_max64(mfi_min64(s->resident + ways[variant].resident, 2048 / threads), 1);
-}
-
-/* Blocks that stay, and fetch their next signals while they transform: where few blocks fit a multiprocessor, so that none
- * reads while another computes. */
-static void fetch_ahead(mfi_fft_shape *s, const mfi_problem *p, const mfi_caps *c, int variant)
-{
-    const mfi_fft *first = first_transform(p);
-    size_t size = mf_dtype_size(first->in.dtype), pieces = (size_t)s->elements + 1;
-    if (first->kind == MF_RFFT && first->n[0] % 2 == 0)
-        pieces = 2 * (size_t)s->elements;
-    size_t shared = s->shared + pieces * (size_t)s->threads * size + 16;
-    int64_t fits = (int64_t)((c->shared_bytes + 1024) / (shared + 1024)), resident = mfi_min64(s->resident, fits);
-    bool can = !mfi_fft_parts_of(p).before && (size == 4 || size == 8 || size == 16) && resident >= 1;
-    bool worth = s->n >= AHEAD_POINTS && s->blocks > resident * c->multiprocessors;
-    if (!can || worth == ways[variant].other)
-        return;
-    s->ahead = true;
-    s->resident = (int)resident;
-    s->shared = shared;
-    s->grid = mfi_min64(s->blocks, s->pair ? c->multiprocessors / 2 * 2 : resident * c->multiprocessors);
 }
 
 bool mfi_fft_shape_choose(mfi_fft_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
@@ -289,8 +258,6 @@ bool mfi_fft_shape_choose(mfi_fft_shape *s, const mfi_problem *p, const mfi_caps
     int64_t signals = mfi_problem_points(p) / mfi_max64(p->shape[p->ndim - 1], 1);
     s->blocks = mfi_ceil_div(signals, s->ffts) * (s->pair ? 2 : 1);
     MF_REFUSE_UNLESS(s->blocks <= 0x7fffffff, SIZE, "%lld blocks would be launched", (long long)s->blocks);
-    s->grid = s->blocks;
-    fetch_ahead(s, p, c, bid->variant);
     bool wide = false;
     for (const mfi_problem *part = p; part; part = part->head)
         wide |= mfi_shape_needs_wide(part);
@@ -358,14 +325,12 @@ void mfi_emit_fft_call(mfi_text *out, const mfi_problem *p, const mfi_fft_shape 
     bool unit = first->in.strides[p->ndim - 1] == 1;
     int64_t some = first->in_extent[0] ? first->in_extent[0] : -1;
     int64_t have = first->in_extent[0] == first->in_shape[0] ? 0 : some;
-    mfi_text_add(out, "mf::%s%s<first, second, %s, ", s->pair ? "fft_pair_chain" : "fft_chain",
-                 s->ahead ? "_ahead" : "", mfi_emit_storage(first->in.dtype));
-    if (!s->ahead)
-        mfi_text_add(out, "%s, ", parts.before ? "first_chain::chain<1>" : "mf::no_chain");
-    mfi_text_add(out, "%s, last_chain::chain<%d>, %d, %s, %lld, %lld>(a, %s, %sshared)",
+    mfi_text_add(out, "mf::%s<first, second, %s, %s, %s, last_chain::chain<%d>, %d, %s, %lld, %lld>(a, %s, shared)",
+                 s->pair ? "fft_pair_chain" : "fft_chain", mfi_emit_storage(first->in.dtype),
+                 parts.before ? "first_chain::chain<1>" : "mf::no_chain",
                  parts.first ? "middle_chain::chain<1>" : "mf::no_chain", s->last.vector, p->ndim,
                  unit ? "true" : "false", (long long)have, mfi_fft_is_narrow(p) ? (long long)p->shape[p->ndim - 1] : 0,
-                 block, s->ahead ? "gridDim.x, " : "");
+                 block);
 }
 
 mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shape *s)

@@ -18,7 +18,6 @@ mf_status mfi_emit_fft_device(mfi_device_code *out, const mfi_problem *p, const 
                               const mfi_fft_words *words, int launch, const char *const *slots, const char *table)
 {
     mfi_fft_parts parts = mfi_fft_parts_of(p);
-    mfi_fft_shape one = *s; /* a tile at a time: what is fetched ahead is the caller's */
     mfi_device_unit u = {.skeleton = "fft_chain",
                          .threads = s->threads,
                          .tiles = s->blocks,
@@ -29,8 +28,7 @@ mf_status mfi_emit_fft_device(mfi_device_code *out, const mfi_problem *p, const 
         return table_code(out, p, s, table);
     mfi_emit_fft_types(&u.types, p, s);
     mfi_text_add(&u.shared_bytes, "code::first::shared_bytes");
-    one.ahead = false;
-    mfi_emit_fft_call(&u.call, p, &one, "(mf::u32)tile");
+    mfi_emit_fft_call(&u.call, p, s, "(mf::u32)tile");
     mfi_device_place(&u, words->table, NULL, table);
     if (!parts.before)
         mfi_device_place(&u, words->in, parts.first ? &parts.first->u.fft.in : &p->u.fft.in, NULL);

@@ -10,7 +10,6 @@
 #include "schedule.h"
 
 enum { MAX_INPUTS = 3, MAX_TENSORS = MAX_INPUTS + 1 };
-enum { AHEAD = 9 }; /* a variant: signals are fetched ahead, for as few as these tests have */
 
 typedef struct setting {
     mf_context *cpu, *gpu;
@@ -106,30 +105,25 @@ static void set_operands(uint64_t *words, const mfi_problem *p, char *const *slo
         words[o] = p->chain.operand[o].view.slot <= last_slot ? slot_address(slots, &p->chain.operand[o].view) : 0;
 }
 
-/* The kernel that the plan's one step would launch for a variant; where it fetches ahead, on so few blocks that each has
- * several signals. */
+/* The kernel that the plan's one step would launch. */
 static const char *run_emulated(const mfi_problem *p, const mfi_caps *caps, char *const *slots, int last_slot,
-                                int variant, int number)
+                                int number)
 {
     mfi_fft_shape shape;
     mfi_fft_words w;
     mfi_source source;
-    mfi_bid bid = {.variant = variant};
-    char call[512], shared[32] = "first::shared_bytes";
+    mfi_bid bid = {0};
+    char call[512];
     mfi_fft_parts parts = mfi_fft_parts_of(p);
     cr_assert(mfi_fft_shape_choose(&shape, p, caps, &bid), "%s", bid.detail);
     cr_assert_eq(mfi_fft_words_fill(&w, p, &shape), MF_OK);
     cr_assert_eq(mfi_emit_fft(&source, p, &shape), MF_OK);
-    if (shape.ahead) {
-        shape.grid = shape.pair ? 2 : 1;
-        snprintf(shared, sizeof shared, "%zu", shape.shared);
-    }
     snprintf(call, sizeof call,
              "static mf::cplx<first::real> table[first::table_size + 1];\n"
              "    const char *error = mf::emulate::launch(%s_table, first::table_size / 256 + 1, 256, 0, &table[0]);\n"
              "    a.fft.table = table;\n"
-             "    return error ? error : mf::emulate::launch(%s, grid, block, %s, a);",
-             source.name, source.name, shared);
+             "    return error ? error : mf::emulate::launch(%s, grid, block, first::shared_bytes, a);",
+             source.name, source.name);
     emulated_launcher launch = emulated_compile(source.text, call, number);
     cr_expect(launch, "does not compile:\n%s", source.text);
     mf_free(source.text);
@@ -140,7 +134,7 @@ static const char *run_emulated(const mfi_problem *p, const mfi_caps *caps, char
     if (parts.first)
         set_operands(w.words.word + w.middle, parts.first, slots, last_slot);
     set_operands(w.words.word + w.last, p, slots, last_slot);
-    return launch ? launch(w.words.word, (int)shape.grid, shape.threads) : "no kernel";
+    return launch ? launch(w.words.word, (int)shape.blocks, shape.threads) : "no kernel";
 }
 
 static void check(setting *s, problem *p, bool pair, int number, const char *what)
@@ -159,15 +153,10 @@ static void check(setting *s, problem *p, bool pair, int number, const char *wha
     cr_assert_eq(plan->steps, 1, "%s: %d steps", what, plan->steps);
     cr_expect_str_eq(plan->step[0].provider->name, "generated_fft", "%s", what);
     cr_expect_eq(plan->step[0].problem->head != NULL, pair, "%s", what);
-    for (int i = 0; i < 2; i++) {
-        int variant = i == 0 ? 0 : AHEAD;
-        memset(data[p->inputs], 0xff, bytes);
-        const char *error =
-            run_emulated(plan->step[0].problem, mfi_context_caps(s->gpu), data, p->inputs, variant, 2 * number + i);
-        cr_expect(!error, "%s, variant %d: %s", what, variant, error);
-        double far = distance(data[p->inputs], want, p->dtype[p->inputs], count(p, p->inputs));
-        cr_expect_leq(far, f64 ? 1e-14 : 2e-6, "%s, variant %d: off by %g", what, variant, far);
-    }
+    const char *error = run_emulated(plan->step[0].problem, mfi_context_caps(s->gpu), data, p->inputs, number);
+    cr_expect(!error, "%s: %s", what, error);
+    double far = distance(data[p->inputs], want, p->dtype[p->inputs], count(p, p->inputs));
+    cr_expect_leq(far, f64 ? 1e-14 : 2e-6, "%s: off by %g", what, far);
     mf_plan_free(plan);
     mf_graph_free(p->g);
     for (int i = 0; i <= p->inputs; i++)
@@ -351,7 +340,7 @@ static void narrowed(setting *s, mf_fft_kind kind, int64_t n, int64_t inner, int
     mfi_problem part = *plan->step[0].problem;
     part.shape[part.ndim - 1] = keep;
     cr_expect(mfi_fft_is_narrow(&part));
-    const char *error = run_emulated(&part, mfi_context_caps(s->gpu), data, 1, 0, number);
+    const char *error = run_emulated(&part, mfi_context_caps(s->gpu), data, 1, number);
     cr_expect(!error, "%lld of %lld points: %s", (long long)keep, (long long)n, error);
     double far = distance(data[1], want, MF_C64, count(&p, 1));
     cr_expect_leq(far, 2e-6, "%lld of %lld points: off by %g", (long long)keep, (long long)n, far);

@@ -105,13 +105,13 @@ static mf_status make(state *s, const mfi_caps *c, mfi_bid *bid)
         return mfi_fail(MF_E_UNSUPPORTED, "%s", own.detail);
     MF_TRY(mfi_fft_words_fill(&s->words, s->problem, &s->shape));
     MF_TRY(compile(s));
-    while (s->module->spills > FEW_SPILLS && s->shape.resident > 1 && !s->shape.ahead) {
+    while (s->module->spills > FEW_SPILLS && s->shape.resident > 1) {
         s->shape.resident--;
         MF_TRY(compile(s));
     }
     snprintf(bid->kernel, sizeof bid->kernel, "%s", s->module->name);
-    snprintf(bid->identity, sizeof bid->identity, "%d elements a thread %d signals a block %d blocks resident%s",
-             s->shape.elements, s->shape.ffts, s->shape.resident, s->shape.ahead ? " fetching ahead" : "");
+    snprintf(bid->identity, sizeof bid->identity, "%d elements a thread %d signals a block %d blocks resident",
+             s->shape.elements, s->shape.ffts, s->shape.resident);
     if (!c->present)
         return MF_OK;
     MF_TRY(mfi_cuda_function_shared(s->module->function, s->shape.shared));
@@ -159,7 +159,7 @@ static mf_status run(void *opaque, const mfi_run *r)
     if (parts.first)
         set_operands(words + s->words.middle, parts.first, r, true);
     set_operands(words + s->words.last, p, r, false);
-    return mfi_jit_launch_early(s->module, r->context, (int)s->shape.grid, s->shape.threads, s->shape.shared, words,
+    return mfi_jit_launch_early(s->module, r->context, (int)s->shape.blocks, s->shape.threads, s->shape.shared, words,
                                 (size_t)w->count * sizeof *words, r->stream);
 }
 
