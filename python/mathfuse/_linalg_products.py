@@ -9,9 +9,9 @@ from typing import Any
 from mathfuse import _core, _interop
 from mathfuse._einsum import contract
 from mathfuse._functions import function
-from mathfuse._linalg import decompose, deliver, finish_all, identity_like, matrix, operand, result, right_hand_side
+from mathfuse._linalg import arange, decompose, deliver, finish_all, identity_like, matrix, operand, result, right_hand_side
 from mathfuse._trace import Traced, apply, as_traced, broadcast, cast, current, matmul as product, normalise_axis, reduce
-from mathfuse._views import diagonal as diagonal_of, moveaxis, roll
+from mathfuse._views import diagonal as diagonal_of, moveaxis
 from mathfuse.errors import InvalidError, ShapeError
 
 # ---- powers ----
@@ -194,9 +194,16 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1, out: Any = None, stream: Any =
         if not x.ndim or x.shape[normalise_axis(axis, x.ndim)] != 3:
             raise ShapeError(f"cross needs three elements along axis {axis}; the shapes are {a.shape} and {b.shape}")
     a, b = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
-    first = apply("multiply", roll(a, -1, -1), roll(b, -2, -1))
-    second = apply("multiply", roll(a, -2, -1), roll(b, -1, -1))
+    first = apply("multiply", _turned(a, 1), _turned(b, 2))
+    second = apply("multiply", _turned(a, 2), _turned(b, 1))
     return moveaxis(apply("subtract", first, second), -1, axis)
+
+
+def _turned(x: Traced, by: int) -> Traced:
+    """Element i + by of three, chosen for each i: no copy, as rolling would need."""
+    elements = [x[..., (i + by) % 3 : (i + by) % 3 + 1] for i in range(3)]
+    rest = apply("where", apply("equal", arange(3), 1), elements[1], elements[2])
+    return apply("where", apply("equal", arange(3), 0), elements[0], rest)
 
 
 def diagonal_with_offset(x: Traced, offset: int) -> Traced:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from mathfuse import _core
 from mathfuse._trace import Traced, broadcast, current, normalise_axes, normalise_axis, reshape, transpose
 from mathfuse.errors import DtypeError, InvalidError, ShapeError
 
@@ -104,9 +105,28 @@ def roll(x: Traced, shift: Any, axis: Any = None) -> Traced:
         axes *= len(shifts)
     if len(axes) != len(shifts):
         raise InvalidError(f"{len(shifts)} shifts do not fit {len(axes)} axes")
+    total = [0] * x.ndim
     for by, of in zip(shifts, axes):
-        x = _roll_axis(x, operator.index(by), normalise_axis(of, x.ndim))
+        total[normalise_axis(of, x.ndim)] += operator.index(by)
+    halved = [d for d, by in enumerate(total) if x.shape[d] and by % x.shape[d] * 2 == x.shape[d]]
+    halved = halved[: _core.MAX_DIMS - x.ndim]
+    x = _swap_halves(x, halved)
+    for d, by in enumerate(total):
+        if d not in halved:
+            x = _roll_axis(x, by, d)
     return x
+
+
+def _swap_halves(x: Traced, axes: list[int]) -> Traced:
+    """The halves of even axes change places by a negative step over both: one copy for all axes."""
+    if not axes:
+        return x
+    halves: list[int] = []
+    steps: list[slice] = []
+    for d, n in enumerate(x.shape):
+        halves += (2, n // 2) if d in axes else (n,)
+        steps += (slice(None, None, -1), slice(None)) if d in axes else (slice(None),)
+    return reshape(index(reshape(x, tuple(halves)), tuple(steps)), x.shape)
 
 
 def _roll_axis(x: Traced, shift: int, axis: int) -> Traced:

@@ -166,16 +166,26 @@ static void constant(frame *f, const mfi_uop *u, char *dst)
     f->v[u->dst] = (value){dst, true};
 }
 
+/* The first n elements of a sequence that repeats every `period` of them: what is there is copied behind itself. */
+static void repeat_period(int64_t *values, int64_t period, int64_t n)
+{
+    for (int64_t done = period; done < n; done *= 2)
+        memcpy(values + done, values, (size_t)mfi_min64(done, n - done) * sizeof *values);
+}
+
 static void index_values(frame *f, const mfi_uop *u, char *dst, int64_t index, int n, bool scalar)
 {
-    int64_t at = index / u->inner % u->extent, left = u->inner - index % u->inner;
-    for (int i = 0; i < n; i++) {
-        ((int64_t *)dst)[i] = at;
-        if (--left == 0) {
-            at = at + 1 == u->extent ? 0 : at + 1;
-            left = u->inner;
-        }
+    int64_t *values = (int64_t *)dst, at = index / u->inner % u->extent, left = u->inner - index % u->inner;
+    int64_t fresh = u->extent < n && u->inner * u->extent < n ? u->inner * u->extent : n;
+    for (int64_t i = 0; i < fresh;) {
+        int64_t run = mfi_min64(fresh - i, u->inner == 1 ? u->extent - at : left);
+        for (int64_t k = 0; k < run; k++)
+            values[i + k] = u->inner == 1 ? at + k : at;
+        i += run;
+        at = u->inner == 1 ? 0 : at + 1 == u->extent ? 0 : at + 1;
+        left = u->inner;
     }
+    repeat_period(values, fresh, n);
     f->v[u->dst] = (value){dst, scalar};
 }
 

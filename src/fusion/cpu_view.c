@@ -114,6 +114,59 @@ void mfi_scatter_line(char *dst, int64_t stride, const void *src, int64_t n, int
     }
 }
 
+/* ---- short lines: rows of a few elements, as of vectors of three ---- */
+
+enum { SHORT_LINE = 8 };
+
+#define COPY_LINES(T)                                                                                                  \
+    for (int64_t r = 0; r < rows; r++)                                                                                 \
+        for (int64_t i = 0; i < cols; i++) {                                                                           \
+            T value;                                                                                                   \
+            memcpy(&value, from + r * from_row + i * from_step, sizeof value);                                         \
+            memcpy(to + r * to_row + i * to_step, &value, sizeof value);                                               \
+        }                                                                                                              \
+    break;
+
+static void copy_lines(char *to, int64_t to_row, int64_t to_step, const char *from, int64_t from_row, int64_t from_step,
+                       int64_t rows, int64_t cols, int size)
+{
+    switch (size) {
+    case 1:
+        COPY_LINES(uint8_t)
+    case 2:
+        COPY_LINES(uint16_t)
+    case 4:
+        COPY_LINES(uint32_t)
+    case 8:
+        COPY_LINES(uint64_t)
+    default:
+        COPY_LINES(wide)
+    }
+}
+
+/* How many whole short lines from `at` on lie at equal distances and are within n elements: worth one loop. */
+static int64_t short_lines(const mfi_walk *walk, const int64_t *at, int64_t n)
+{
+    int last = walk->ndim - 1;
+    if (walk->padded || last == 0 || at[last] || walk->shape[last] > SHORT_LINE)
+        return 0;
+    return mfi_min64(n / walk->shape[last], walk->shape[last - 1] - at[last - 1]);
+}
+
+/* Move on by whole lines of the last dim but one; false past the end. */
+static bool skip_lines(const mfi_walk *walk, int64_t *at, int64_t lines)
+{
+    int d = walk->ndim - 2;
+    at[d] += lines;
+    while (at[d] == walk->shape[d]) {
+        at[d] = 0;
+        if (--d < 0)
+            return false;
+        at[d]++;
+    }
+    return true;
+}
+
 /* Move on to the start of the next line; false past the end. */
 static bool next_line(const mfi_walk *walk, int64_t *at)
 {
@@ -142,19 +195,30 @@ void mfi_walk_gather(const mfi_walk *walk, void *const *slots, int64_t index, in
     int64_t at[MF_MAX_DIMS];
     int last = walk->ndim - 1;
     char *out = dst;
+    bool more;
     locate(walk, index, at);
     do {
-        int64_t run = mfi_min64(n, walk->shape[last] - at[last]);
-        int64_t real = walk->padded ? present(walk, at, run) : run;
         const char *p = base_of(walk, slots);
         for (int d = 0; d <= last; d++)
             p += at[d] * walk->stride[d];
+        int64_t lines = short_lines(walk, at, n), cols = walk->shape[last];
+        if (lines > 1) {
+            copy_lines(out, cols * walk->size, walk->size, p, walk->stride[last - 1], walk->stride[last], lines, cols,
+                       walk->size);
+            out += lines * cols * walk->size;
+            n -= lines * cols;
+            more = skip_lines(walk, at, lines);
+            continue;
+        }
+        int64_t run = mfi_min64(n, cols - at[last]);
+        int64_t real = walk->padded ? present(walk, at, run) : run;
         mfi_gather_line(out, p, walk->stride[last], real, walk->size);
         if (real < run)
             memset(out + real * walk->size, 0, (size_t)((run - real) * walk->size));
         out += run * walk->size;
         n -= run;
-    } while (n > 0 && next_line(walk, at));
+        more = next_line(walk, at);
+    } while (n > 0 && more);
 }
 
 void mfi_walk_scatter(const mfi_walk *walk, void *const *slots, int64_t index, int64_t n, const void *src)
@@ -162,14 +226,25 @@ void mfi_walk_scatter(const mfi_walk *walk, void *const *slots, int64_t index, i
     int64_t at[MF_MAX_DIMS];
     int last = walk->ndim - 1;
     const char *in = src;
+    bool more;
     locate(walk, index, at);
     do {
-        int64_t run = mfi_min64(n, walk->shape[last] - at[last]);
         char *p = base_of(walk, slots);
         for (int d = 0; d <= last; d++)
             p += at[d] * walk->stride[d];
+        int64_t lines = short_lines(walk, at, n), cols = walk->shape[last];
+        if (lines > 1) {
+            copy_lines(p, walk->stride[last - 1], walk->stride[last], in, cols * walk->size, walk->size, lines, cols,
+                       walk->size);
+            in += lines * cols * walk->size;
+            n -= lines * cols;
+            more = skip_lines(walk, at, lines);
+            continue;
+        }
+        int64_t run = mfi_min64(n, cols - at[last]);
         mfi_scatter_line(p, walk->stride[last], in, run, walk->size);
         in += run * walk->size;
         n -= run;
-    } while (n > 0 && next_line(walk, at));
+        more = next_line(walk, at);
+    } while (n > 0 && more);
 }

@@ -309,3 +309,13 @@ def test_impossible_lengths(n):
             getattr(mf.fft, name)(np.ones(3), n)
     with pytest.raises(ValueError, match="more than 281474976710656 elements"):
         mf.plan(lambda x: mf.fft.fft2(x), mf.spec((1 << 30, 1 << 30), "c64"))
+
+
+@pytest.mark.parametrize("shape", [(8,), (7,), (6, 5), (4, 6), (5, 7), (2, 4, 6), (0, 4), (1, 2)])
+def test_shifts_of_even_and_odd_axes(shape, rng):
+    x = rng.normal(size=shape)
+    for name in ("fftshift", "ifftshift"):
+        for axes in (None, *range(len(shape)), (0, -1)):
+            np.testing.assert_array_equal(getattr(mf.fft, name)(x, axes), getattr(np.fft, name)(x, axes))
+    roll = mf.fuse(lambda x: np.roll(x, (shape[0] // 2, 1, 3), (0, -1, 0)))
+    np.testing.assert_array_equal(roll(x), np.roll(x, (shape[0] // 2, 1, 3), (0, -1, 0)))

@@ -333,3 +333,29 @@ def test_a_choice_names_what_there_is():
         mf.matmul(np.ones((2, 2)), np.ones((2, 2)), compute="tf33")
     with pytest.raises(ValueError, match="extents are 0 or more"):
         mf.spec((2, -3))
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 9])
+@pytest.mark.parametrize("dtype", ["bool", "int32", "float16", "float32", "float64", "complex128"])
+def test_short_lines(width, dtype, rng):
+    """Rows of a few elements, repeated, reversed and apart, from memory and back."""
+    a = (rng.normal(size=(7, 333, width)) * 4).astype(dtype)
+    spread = np.zeros((7, 333, 2 * width), dtype)[..., ::2]
+    for x in (a, a[:, ::-1], a[:, :, ::-1], a[::-1, ::3], a.swapaxes(0, 1)):
+        one = x[..., :1]
+        got = mf.fuse(lambda x, one: (np.where(True, x, one), np.where(False, x, one)))(x, one)
+        np.testing.assert_array_equal(got[0], x)
+        np.testing.assert_array_equal(got[1], np.broadcast_to(one, x.shape))
+    np.testing.assert_array_equal(mf.fuse(lambda x: np.where(True, x, x))(a, out=spread), a)
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 700), (700, 4), (3, 5, 7), (2, 3000)])
+def test_positions(shape):
+    """Indices along each axis, in blocks that begin anywhere."""
+    from mathfuse._linalg import arange
+
+    x = np.zeros(shape)
+    for d, n in enumerate(shape):
+        along = (1,) * d + (n,) + (1,) * (len(shape) - d - 1)
+        got = mf.fuse(lambda x, n=n, along=along: x + arange(n).reshape(along))(x)
+        np.testing.assert_array_equal(got, x + np.arange(n).reshape(along))

@@ -337,3 +337,14 @@ def test_any_shape(n, batch, columns, dtype, structure, seed):
     if n and x.size:
         residual = np.abs(a @ x - b).max()
         assert residual <= 200 * n * np.finfo(dtype).eps * (np.abs(a).max() * np.abs(x).max() * n + np.abs(b).max())
+
+
+def test_cross_products_of_any_layout(rng):
+    for dtype in (np.float32, np.float64, np.complex128, np.int64):
+        for shape, axis in (((3,), 0), ((40, 3), -1), ((3, 5000), 0), ((2, 3, 7), 1), ((1, 3), 1), ((0, 3), 1)):
+            a, b = (rng.normal(size=(2, *shape)) * 10).astype(dtype)
+            for x, y in ((a, b), (a[::-1], b) if shape[0] != 3 else (a, b), (np.asfortranarray(a), b)):
+                want = np.moveaxis(np.cross(x, y, axisa=axis, axisb=axis), -1, axis)
+                np.testing.assert_allclose(mf.linalg.cross(x, y, axis=axis), want, rtol=1e-5 if dtype == np.float32 else 1e-12)
+    inf = np.array([np.inf, 1, 2])
+    np.testing.assert_array_equal(mf.linalg.cross(inf, np.ones(3)), np.cross(inf, np.ones(3)))
