@@ -92,7 +92,7 @@ def _sum_out(term: _Term, keep: set[str]) -> _Term:
     if not gone:
         return term
     labels = "".join(c for c in term.labels if c in keep)
-    return _Term(reduce("sum", term.value, gone), labels)
+    return _Term(reduce("any" if term.value._dtype == "bool" else "sum", term.value, gone), labels)
 
 
 def _arrange(term: _Term, labels: str) -> Traced:

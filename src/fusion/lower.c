@@ -294,7 +294,8 @@ static int16_t lower_node(lowering *l, int node)
     }
     in.kind = MFI_ACC;
     in.ctype = (uint8_t)mfi_compute_type(n->dtype);
-    return emit(l, in);
+    int16_t acc = emit(l, in);
+    return n->dtype == MF_BOOL ? emit_cast(l, acc, MF_BOOL, false) : acc; /* how often is not asked */
 }
 
 static void store_into(lowering *l, int node, int slot)

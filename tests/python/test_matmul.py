@@ -192,3 +192,45 @@ def test_a_term_whose_coefficient_is_zero_is_not_read(zero):
     assert np.array_equal(mf.matmul(good, one, nothing, beta=zero), good @ one)
     assert np.array_equal(mf.fuse(lambda a, b, c: mf.matmul(a, b, c, beta=zero))(good, one, nothing), good @ one)
     assert mf.matmul(bad.astype(np.float16), one.astype(np.float16), alpha=0).dtype == np.float16
+
+
+@pytest.mark.parametrize("share", [0.002, 0.05, 0.6])
+def test_truth_values(share, rng):
+    """By bits: sizes around words and blocks, strides, batches; the result is a truth value to what follows it."""
+    for m, k, n in (
+        (1, 1, 1),
+        (5, 63, 64),
+        (64, 65, 63),
+        (3, 511, 512),
+        (200, 513, 513),
+        (7, 1100, 1030),
+        (33, 32, 5),
+        (2, 0, 3),
+    ):
+        a, b = rng.random((m, k)) < share, rng.random((k, n)) < share
+        want = a.astype(np.int64) @ b.astype(np.int64) > 0
+        for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b)), (a[::-1], b[:, ::-1])):
+            got = mf.matmul(x, y)
+            assert got.dtype == bool
+            np.testing.assert_array_equal(got, x.astype(np.int64) @ y.astype(np.int64) > 0)
+        out = np.zeros((m, 2 * n), bool)[:, ::2]
+        np.testing.assert_array_equal(mf.matmul(a, b, out=out), want)
+        total = mf.fuse(lambda a, b: ((a @ b) + 1, (a @ b) & True, (a @ b) * 0.5))(a, b)
+        np.testing.assert_array_equal(total[0], want + 1)
+        np.testing.assert_array_equal(total[1], want)
+        np.testing.assert_array_equal(total[2], want * 0.5)
+    a, b = rng.random((40, 6, 70)) < share, rng.random((40, 70, 9)) < share
+    np.testing.assert_array_equal(mf.matmul(a, b), np.matmul(a, b))
+    np.testing.assert_array_equal(mf.matmul(a, b[0]), np.matmul(a, b[0]))
+    np.testing.assert_array_equal(mf.matmul(a, b[0, :, 0]), np.matmul(a, b[0, :, 0]))
+    np.testing.assert_array_equal(mf.einsum("bij,bjk->k", a, b), np.einsum("bij,bjk->k", a, b))
+
+
+@pytest.mark.gpu
+def test_truth_values_on_a_gpu(rng):
+    cupy = pytest.importorskip("cupy")
+    a, b = rng.random((70, 90)) < 0.05, rng.random((90, 40)) < 0.05
+    want = a.astype(np.int64) @ b.astype(np.int64) > 0
+    got = mf.fuse(lambda a, b: (a @ b, (a @ b) + 1))(cupy.asarray(a), cupy.asarray(b))
+    np.testing.assert_array_equal(got[0].get(), want)
+    np.testing.assert_array_equal(got[1].get(), want + 1)

@@ -199,6 +199,8 @@ mf_status mfi_matmul_cpu_new(void **state, const mfi_problem *p, const mfi_gemm_
     }
     if (s->l.loops)
         s->engine = &mfi_loops_gemm;
+    if (p->u.matmul.a.dtype == MF_BOOL && p->u.matmul.b.dtype == MF_BOOL && s->l.type == MFI_I32)
+        s->engine = &mfi_bits_gemm;
     s->a_batch = mfi_batch_of(&p->u.matmul.a, s->l.batch_dims, p->shape);
     s->b_batch = mfi_batch_of(&p->u.matmul.b, s->l.batch_dims, p->shape);
     const mfi_operand *store = s->l.direct ? s->l.direct : s->l.in_place;

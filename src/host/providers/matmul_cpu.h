@@ -52,5 +52,7 @@ bool mfi_has_leading_dim(int64_t rows, int64_t cols, int64_t row_stride, int64_t
 
 /* Plain loops (ref_gemm.c). They need bn == 1 and cn == 1. */
 extern const mfi_gemm_engine mfi_loops_gemm;
+/* Products of truth values in i32, 0 or 1, by bits (bits_gemm.c). It needs bn == 1 and cn == 1. */
+extern const mfi_gemm_engine mfi_bits_gemm;
 
 #endif
