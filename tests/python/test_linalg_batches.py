@@ -67,7 +67,9 @@ def factor_ratio(a, factor):
 def lanes(function, *arrays, **options):
     """By the provider under test alone."""
     plan = mf.plan(lambda *a: function(*a, **options), *arrays, providers="lanes,generated,ref")
-    assert {step["provider"] for step in json.loads(plan.explain("json"))["steps"] if step["anchor"] == "solve"} == {"lanes"}
+    assert {
+        step["provider"] for step in json.loads(plan.explain("json"))["steps"] if step["anchor"] in ("solve", "factor")
+    } == {"lanes"}
     return plan.run(*arrays)
 
 
@@ -151,3 +153,84 @@ def test_who_runs_what(rng):
     assert provider((16, 16)) == "lapack"
     assert provider((4, 300, 300)) == "lapack"
     assert provider((1000, 16, 16), np.complex128) == "ref"
+    for shape, name in (((1000, 4, 4), "lanes"), ((16, 128, 128), "lanes"), ((4, 4), "lapack"), ((10, 300, 300), "lapack")):
+        for function in (mf.linalg.inv, mf.linalg.lu_factor):
+            steps = json.loads(mf.plan(function, mf.spec(shape, "f64")).explain("json"))["steps"]
+            assert steps[0]["provider"] == name
+
+
+def unpacked(lu, pivots):
+    """(l, u, order of the rows)"""
+    n = lu.shape[-1]
+    order = np.broadcast_to(np.arange(n), pivots.shape).copy()
+    for k in range(n):
+        for item in range(len(lu)):
+            order[item, [k, pivots[item, k]]] = order[item, [pivots[item, k], k]]
+    return np.tril(lu, -1) + np.eye(n), np.triu(lu), order
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", ORDERS)
+def test_factors_and_inverses(n, kind, dtype, rng):
+    a, eps = general(rng, kind, 19, n, dtype), np.finfo(dtype).eps
+    lu, pivots, info = lanes(mf.linalg.lu_factor, a, check=False)
+    assert not info.any() and (pivots >= np.arange(n)).all()
+    lower, upper, order = unpacked(lu.astype(np.longdouble), pivots)
+    assert np.abs(lower).max() <= 1
+    rows = np.take_along_axis(a, order[..., None], 1).astype(np.longdouble)
+    assert (norm(lower @ upper - rows) / (n * norm(rows) * eps)).max() <= 30
+    sign, log = lanes(mf.linalg.slogdet, a)
+    with np.errstate(all="ignore"):
+        want = np.linalg.slogdet(a.astype(np.float64))
+    if kind not in ("ill", "graded", "large", "tiny"):
+        np.testing.assert_array_equal(sign, want[0])
+        np.testing.assert_allclose(log, want[1], rtol=1e4 * eps, atol=1e4 * n * eps)
+    inverse, info = lanes(mf.linalg.inv, a, check=False)
+    assert not info.any()
+    wide = inverse.astype(np.longdouble)
+    ratio = norm(wide @ a - np.eye(n)) / (n * norm(wide) * norm(a.astype(np.longdouble)) * eps)
+    assert ratio.max() <= 30
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [2, 3, 8, 12, 13, 33])
+def test_factors_of_bad_members(n, dtype, rng):
+    a = general(rng, "random", 50, n, dtype)
+    good, inverses = lanes(mf.linalg.lu_factor, a), lanes(mf.linalg.inv, a)
+    want = np.zeros(50, int)
+    for item in range(1, 50, 3):
+        bad = item % n
+        a[item, :, bad] = 0
+        want[item] = bad + 1
+        if item % 2:
+            a[item, bad, n - 1 - bad] = np.inf if item % 4 == 1 else np.nan
+            want[item] = -1
+    lu, pivots, info = lanes(mf.linalg.lu_factor, a, check=False)
+    np.testing.assert_array_equal(info, want)
+    for got, x in zip((lu, pivots), good, strict=True):
+        np.testing.assert_array_equal(got[want == 0], x[want == 0])
+    assert np.isnan(lu[want < 0]).all() and (pivots[want < 0] == np.arange(n)).all()
+    by_lapack = mf.plan(lambda a: mf.linalg.lu_factor(a, check=False), a, providers="ref,generated").run(a)
+    singular = want > 0
+    np.testing.assert_array_equal(pivots[singular], by_lapack[1][singular])
+    np.testing.assert_allclose(
+        lu[singular], by_lapack[0][singular], rtol=0, atol=1e3 * np.finfo(dtype).eps * np.abs(a[singular]).max()
+    )
+    assert (np.diagonal(lu, axis1=1, axis2=2)[singular, want[singular] - 1] == 0).all()
+    assert (lanes(mf.linalg.det, a)[singular] == 0).all()
+    inverse, info = lanes(mf.linalg.inv, a, check=False)
+    np.testing.assert_array_equal(info, want)
+    np.testing.assert_array_equal(inverse[want == 0], inverses[want == 0])
+    assert np.isnan(inverse[want != 0]).all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[:-1])
+@pytest.mark.parametrize("n", [3, 8, 17])
+def test_layouts_of_factors(n, layout, rng):
+    a = general(rng, "random", 20, n, np.float32)
+    for function in (mf.linalg.inv, mf.linalg.lu_factor, mf.linalg.slogdet):
+        for got, want in zip(lanes(function, strided(a, layout)), lanes(function, a), strict=True):
+            np.testing.assert_array_equal(got, want)
+    tables = a.reshape(4, 5, n, n).swapaxes(0, 1)
+    np.testing.assert_array_equal(lanes(mf.linalg.inv, tables), lanes(mf.linalg.inv, a).reshape(4, 5, n, n).swapaxes(0, 1))

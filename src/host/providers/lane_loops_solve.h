@@ -185,8 +185,8 @@ static void FN(cholesky)(V *m, int64_t ld, int64_t n, MASK *info)
 }
 
 /* Bring the largest element of column k at or below the diagonal onto it, in each lane; NaN counts as the largest. Columns
- * `first` to `end` of the rows move. */
-static void FN(pivot)(V *m, int64_t ld, int64_t n, int64_t k, int64_t first, int64_t end)
+ * `first` to `end` of the rows move. Returns the rows it came from. */
+static MASK FN(pivot)(V *m, int64_t ld, int64_t n, int64_t k, int64_t first, int64_t end)
 {
     V most = FN(magnitude)(m[k * ld + k]);
     MASK best = (MASK){0} + (INTEGER)k;
@@ -206,22 +206,26 @@ static void FN(pivot)(V *m, int64_t ld, int64_t n, int64_t k, int64_t first, int
             y[j] = t;
         }
     }
+    return best;
 }
 
-/* Eliminate the columns behind the matrix, right-hand sides, with it: L^-1 b is left there, and U in the matrix. */
-static void FN(lu)(V *m, int64_t ld, int64_t n, int64_t nrhs, MASK *info)
+/* Eliminate the columns behind the matrix, right-hand sides, with it: L^-1 b is left there, and U in the matrix. With `pivots`
+ * whole rows are exchanged, so that L is left there too, and a diagonal element that is 0 stays it. */
+static void FN(lu)(V *m, int64_t ld, int64_t n, int64_t nrhs, MASK *info, int32_t *pivots)
 {
     const int64_t block = n <= UNBLOCKED ? n : BLOCK, end = n + nrhs;
     for (int64_t k0 = 0; k0 < n; k0 += block) {
         int64_t k1 = k0 + block < n ? k0 + block : n, own = n <= UNBLOCKED ? end : k1;
         for (int64_t k = k0; k < k1; k++) {
             V *row = m + k * ld;
-            FN(pivot)(m, ld, n, k, k0, end);
-            MASK zero = row[k] == 0;
+            MASK from = FN(pivot)(m, ld, n, k, pivots ? 0 : k0, end), zero = row[k] == 0;
             FN(note)(info, zero, k);
-            row[k] = FN(select)(zero, (V){0} + 1, row[k]);
+            const V d = FN(select)(zero, (V){0} + 1, row[k]);
+            for (int v = 0; v < LANES && pivots; v++)
+                pivots[k * MFI_MOST_LANES + v] = (int32_t)from[v];
+            row[k] = pivots ? row[k] : d;
             for (int64_t i = k + 1; i < n; i++) {
-                const V f = m[i * ld + k] / row[k];
+                const V f = m[i * ld + k] / d;
                 m[i * ld + k] = f;
                 FN(eliminate)(m + i * ld + k + 1, f, row + k + 1, own - k - 1);
             }
@@ -236,6 +240,22 @@ static void FN(lu)(V *m, int64_t ld, int64_t n, int64_t nrhs, MASK *info)
 }
 
 /* ---- a group ---- */
+
+static void FN(reject_infinite)(const V *m, int64_t ld, int64_t n, MASK *info)
+{
+    V sum = {0}; /* x times 0 is 0 for finite x only */
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++)
+            sum += m[i * ld + j] * 0;
+    *info |= ~(sum == 0);
+}
+
+static void FN(identity)(V *b, int64_t ld, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++)
+            b[i * ld + j] = (V){0} + (T)(i == j);
+}
 
 static void FN(triangular)(mfi_lane_group *g, V *m, V *b, MASK *info)
 {
@@ -258,7 +278,13 @@ static void FN(compute)(mfi_lane_group *g)
         FN(cholesky)(m, g->ld, g->n, &info);
         break;
     case MFI_LU_SOLVE:
-        FN(lu)(m, g->ld, g->n, g->nrhs, &info);
+        if (g->finite)
+            FN(reject_infinite)(m, g->ld, g->n, &info);
+        if (g->invert)
+            FN(identity)(b, g->ld, g->n);
+        FN(lu)(m, g->ld, g->n, g->nrhs, &info, g->pivots);
+        if (g->pivots)
+            break;
         upper.row = g->ld, upper.col = 1;
         FN(backward)(&upper, b, g->ld, g->nrhs);
         break;

@@ -95,6 +95,14 @@ static mf_status factor_item(const void *context, void *const *slots, int64_t it
 
 /* ---- the provider's part ---- */
 
+/* What a small LU or inverse costs besides its arithmetic: calls, copies, loops too short for the library's kernels. */
+static double small_us(const mfi_factor *f)
+{
+    static const double call_us = 0.4, element_us = 0.008;
+    double each = f->kind == MFI_LU ? 1 : f->kind == MFI_INVERSE ? 2 : 0;
+    return f->n <= MFI_SMALL_ORDER ? each * (call_us + element_us * (double)(f->m * f->n)) : 0;
+}
+
 bool mfi_lapack_factor_query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     const mfi_factor *f = &p->u.factor;
@@ -103,6 +111,7 @@ bool mfi_lapack_factor_query(const mfi_problem *p, const mfi_caps *c, mfi_bid *b
     bool sided = f->in[1].view.slot >= 0;
     MF_REFUSE_UNLESS(f->m && f->n && (f->nrhs || !sided), EMPTY, "a matrix without elements");
     mfi_bid_roofline(bid, p, c, 0.3, 1);
+    bid->cost_us += small_us(f) * (double)mfi_problem_points(p) / c->threads;
     snprintf(bid->kernel, sizeof bid->kernel, "%c%s", letter[f->ctype], mfi_lapack_routine(f, 0));
     return true;
 }

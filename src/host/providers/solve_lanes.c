@@ -1,7 +1,6 @@
 /* Provider `lanes`: batches of small real systems on the CPU, as many side by side as a vector has lanes. */
 #include "cpu_loops.h"
-#include "solve_cpu.h"
-#include "solve_lanes.h"
+#include "factor_lanes.h"
 
 #include <stdio.h>
 
@@ -18,8 +17,7 @@ typedef struct lanes_state {
     mfi_solve_views views;
 } lanes_state;
 
-/* The table of the best instruction set, as cpu_isa.c finds it. */
-static const mfi_lane_functions *functions(mfi_ctype type)
+const mfi_lane_functions *mfi_lane_functions_of(mfi_ctype type)
 {
     const char *isa = mfi_loops_at(0)->isa;
     const mfi_lane_table *table = &mfi_lanes_base;
@@ -42,8 +40,7 @@ typedef struct lanes_memory {
     size_t pack_bytes; /* of one lane */
 } lanes_memory;
 
-/* Where `count` items from `first` on are, without a division for each. */
-static void locate(mfi_lane_matrices *out, const mfi_solve_view *v, void *const *slots, int64_t first, int count)
+void mfi_lanes_locate(mfi_lane_matrices *out, const mfi_solve_view *v, void *const *slots, int64_t first, int count)
 {
     int64_t size = (int64_t)mf_dtype_size(v->view.dtype), offset = 0, left = 0;
     int64_t step = v->batch.dims ? v->batch.strides[v->batch.dims - 1] : 0;
@@ -59,7 +56,7 @@ static void locate(mfi_lane_matrices *out, const mfi_solve_view *v, void *const 
     }
 }
 
-static void repeat_last(mfi_lane_matrices *m)
+void mfi_lanes_repeat_last(mfi_lane_matrices *m)
 {
     for (int i = m->count; i < MFI_MOST_LANES; i++)
         m->data[i] = m->data[m->count - 1];
@@ -79,7 +76,7 @@ static void read(const lanes_state *s, const mfi_solve_view *v, void *const *slo
     const mfi_solve *f = &s->p->u.solve;
     size_t size = mfi_ctype_size(f->ctype);
     mfi_lane_matrices m;
-    locate(&m, v, slots, first, count);
+    mfi_lanes_locate(&m, v, slots, first, count);
     m.rows = f->n;
     m.cols = cols;
     if (v->view.dtype != mfi_ctype_dtype(f->ctype))
@@ -88,7 +85,7 @@ static void read(const lanes_state *s, const mfi_solve_view *v, void *const *slo
                                        &m.rs, &m.cs);
     if (turned)
         transpose(&m);
-    repeat_last(&m);
+    mfi_lanes_repeat_last(&m);
     s->f->load(w->m + (size_t)column * (size_t)s->f->lanes * size, s->ld, &m);
 }
 
@@ -100,7 +97,7 @@ static void write(const lanes_state *s, void *const *slots, int64_t first, int c
     size_t size = mfi_ctype_size(f->ctype);
     bool convert = v->view.dtype != mfi_ctype_dtype(f->ctype);
     mfi_lane_matrices m;
-    locate(&m, v, slots, first, count);
+    mfi_lanes_locate(&m, v, slots, first, count);
     m.rows = f->n;
     m.cols = cols;
     for (int i = 0; i < count && convert; i++)
@@ -108,7 +105,7 @@ static void write(const lanes_state *s, void *const *slots, int64_t first, int c
             mfi_solve_result(v, slots, first + i, cols, f->ctype, w->pack + (size_t)i * w->pack_bytes, &m.rs, &m.cs);
     if (turned)
         transpose(&m);
-    repeat_last(&m);
+    mfi_lanes_repeat_last(&m);
     s->f->store(w->m + (size_t)column * (size_t)s->f->lanes * size, s->ld, &m);
     for (int i = 0; i < count && convert; i++)
         mfi_solve_written(v, slots, first + i, f->n, cols, f->ctype, m.data[i]);
@@ -167,6 +164,8 @@ static void solve_piece(void *context, int64_t begin, int64_t end)
 static mf_status run(void *state, const mfi_run *run)
 {
     const lanes_state *s = state;
+    if (s->p->anchor == MFI_FACTOR)
+        return mfi_lanes_factor_run(state, run);
     const mfi_solve *f = &s->p->u.solve;
     mfi_first_error error = {MF_OK};
     lanes_job job = {s, run->slots, &error};
@@ -180,23 +179,25 @@ static mf_status run(void *state, const mfi_run *run)
 
 /* ---- the provider ---- */
 
-/* Microseconds of a group on one core: a multiplication and a subtraction of vectors, what an element costs besides (moving
- * it, dividing, choosing pivots), and what a group does. */
-static double group_us(const mfi_solve *f)
+/* A multiplication and a subtraction of vectors, what an element costs besides (moving it, dividing, choosing pivots), and what a
+ * group does. */
+double mfi_lanes_group_us(mfi_solver solver, int64_t order, int64_t sides)
 {
     static const double product_us = 0.0005, element_us = 0.004, group_us = 0.15;
-    double n = (double)f->n, nrhs = (double)f->nrhs;
-    double factor = f->solver == MFI_LU_SOLVE                            ? n * n * n / 3
-                    : f->solver == MFI_CHOLESKY || f->solver == MFI_POSV ? n * n * n / 6
-                                                                         : 0;
-    double sides = f->solver == MFI_TRSM ? n * n * nrhs / 2 : n * n * nrhs;
-    return product_us * (factor + sides) + element_us * n * (n + nrhs) + group_us;
+    double n = (double)order, nrhs = (double)sides;
+    double factor = solver == MFI_LU_SOLVE                         ? n * n * n / 3
+                    : solver == MFI_CHOLESKY || solver == MFI_POSV ? n * n * n / 6
+                                                                   : 0;
+    double side = solver == MFI_TRSM ? n * n * nrhs / 2 : n * n * nrhs;
+    return product_us * (factor + side) + element_us * n * (n + nrhs) + group_us;
 }
 
 static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     const mfi_solve *f = &p->u.solve;
     MF_REFUSE_UNLESS(!c->cuda, WRONG_TARGET, "its loops run on the CPU, the target is %s", c->arch);
+    if (p->anchor == MFI_FACTOR)
+        return mfi_lanes_factor_query(p, c, bid);
     MF_REFUSE_UNLESS(p->anchor == MFI_SOLVE, NOT_ANCHOR, "only dense solvers");
     MF_REFUSE_UNLESS(f->ctype == MFI_F32 || f->ctype == MFI_F64, DTYPE, "f32 and f64, not %s",
                      mf_dtype_name(mfi_ctype_dtype(f->ctype)));
@@ -204,10 +205,12 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     MF_REFUSE_UNLESS(mfi_solve_is_small(p), SIZE,
                      "n=%lld nrhs=%lld batch %lld: at most %d and %d, and two matrices, which are the lanes",
                      (long long)f->n, (long long)f->nrhs, (long long)items, MFI_SMALL_ORDER, MFI_FEW_SIDES);
-    int lanes = functions(f->ctype)->lanes;
+    int lanes = mfi_lane_functions_of(f->ctype)->lanes;
     bid->bytes = mfi_problem_bytes(p);
     bid->launches = 1;
-    bid->cost_us = (double)mfi_ceil_div(mfi_ceil_div(items, lanes), c->threads) * group_us(f) + c->launch_us;
+    bid->cost_us =
+        (double)mfi_ceil_div(mfi_ceil_div(items, lanes), c->threads) * mfi_lanes_group_us(f->solver, f->n, f->nrhs) +
+        c->launch_us;
     snprintf(bid->kernel, sizeof bid->kernel, "solve n=%lld, %d side by side", (long long)f->n, lanes);
     return true;
 }
@@ -216,12 +219,14 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
 {
     (void)context;
     (void)bid;
+    if (p->anchor == MFI_FACTOR)
+        return mfi_lanes_factor_prepare(state, p, c);
     lanes_state *s = mfi_calloc(1, sizeof *s);
     *state = s;
     if (!s)
         return MFI_NO_MEMORY(sizeof *s);
     s->p = p;
-    s->f = functions(p->u.solve.ctype);
+    s->f = mfi_lane_functions_of(p->u.solve.ctype);
     s->threads = c->threads;
     s->items = mfi_problem_points(p);
     int64_t cols = p->u.solve.n + (p->u.solve.solver == MFI_CHOLESKY ? 0 : p->u.solve.nrhs);

@@ -14,6 +14,10 @@ typedef struct mfi_lane_group {
     int64_t n, nrhs, ld;
     void *m;                      /* vectors, aligned to 64 bytes */
     int32_t info[MFI_MOST_LANES]; /* LAPACK's, of each lane */
+    /* LU_SOLVE. pivots: the factors are wanted, in LAPACK's form, and row exchange k of lane v at [k * MFI_MOST_LANES + v].
+     * invert: right-hand sides are the identity. finite: NaN and infinity make info -1. */
+    int32_t *pivots;
+    bool invert, finite;
 } mfi_lane_group;
 
 /* One matrix for each lane, of one shape and one pair of strides. Lanes from `count` on repeat another and are not stored. */
