@@ -234,3 +234,45 @@ def test_truth_values_on_a_gpu(rng):
     got = mf.fuse(lambda a, b: (a @ b, (a @ b) + 1))(cupy.asarray(a), cupy.asarray(b))
     np.testing.assert_array_equal(got[0].get(), want)
     np.testing.assert_array_equal(got[1].get(), want + 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize("n, k", [(40, 900), (64, 64), (65, 300), (129, 70), (200, 1), (300, 40), (513, 33)])
+def test_a_matrix_by_its_own_transpose(n, k, dtype, rng):
+    """Half of it is computed: both halves, views, chains and batches; NaN in the result's memory does not show."""
+    a = values(rng, (k, n), dtype)
+    want = wide(a).T @ wide(a)
+    for x in (a, np.asfortranarray(a), a[::-1], values(rng, (k, 2 * n), dtype)[:, n:]):
+        gram = mf.fuse(lambda x: (x.T @ x, (x.T @ x) * 0.5 + 1, x @ x.T))(x)
+        square = wide(x).T @ wide(x)
+        assert_close(gram[0], square, scale=10 * k**0.5)
+        assert_close(gram[1], square * 0.5 + 1, scale=10 * k**0.5)
+        assert_close(gram[2], wide(x) @ wide(x).T, scale=10 * n**0.5)
+        assert_close(mf.matmul(x.T, x), square, scale=10 * k**0.5)
+    out = np.full((n, n + 3), np.nan, dtype)[:, :n]
+    assert_close(mf.matmul(a.T, a, out=out), want, scale=10 * k**0.5)
+    b = a.copy()
+    b[0, 0] += 1  # of the same layout, but another matrix
+    assert_close(mf.matmul(a.T, b), wide(a).T @ wide(b), scale=10 * k**0.5)
+    batch = values(rng, (3, k, n), dtype)
+    grams = mf.fuse(lambda x: x.mT @ x)(batch)
+    assert_close(grams, wide(batch).swapaxes(1, 2) @ wide(batch), scale=10 * k**0.5)
+    both = mf.fuse(lambda x, d: x.T @ x + d)(a, np.eye(n, dtype=dtype))
+    assert_close(both, want + np.eye(n), scale=10 * k**0.5)
+
+
+def test_a_matrix_by_its_own_transpose_is_symmetric_and_told(rng):
+    a = values(rng, (900, 300), "float32")
+    plan = mf.plan(lambda x: x.T @ x, a)
+    if "cblas" in plan.explain():
+        gram = plan.run(a)
+        np.testing.assert_array_equal(gram, gram.T)
+        assert (
+            "half of it by squares" in plan.explain()
+            or "on the library's threads" in plan.explain()
+            or "tiles" not in plan.explain()
+        )
+    bad = a.copy()
+    bad[3, 4] = np.nan
+    gram = plan.run(bad)
+    assert np.isnan(gram[4]).all() and np.isnan(gram[:, 4]).all() and np.isnan(gram).sum() == 599

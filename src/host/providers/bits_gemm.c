@@ -77,4 +77,4 @@ static void multiply(const void *engine, const mfi_gemm *g)
             multiply_block(g, l, mfi_min64(DEPTH, g->k - l), j, mfi_min64(COLUMNS, g->n - j));
 }
 
-const mfi_gemm_engine mfi_bits_gemm = {"bits", false, multiply, NULL, NULL};
+const mfi_gemm_engine mfi_bits_gemm = {"bits", false, multiply, NULL, NULL, NULL};

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; /* values of the CBLAS interface */
+enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112, UPPER = 121 }; /* values of the CBLAS interface */
 
 typedef void real_gemm_f32(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *,
                            int);
@@ -26,6 +26,13 @@ typedef union gemm_function {
     real_gemm_f64 *f64;
     complex_gemm *complex;
 } gemm_function;
+typedef void real_syrk_f32(int, int, int, int, int, float, const float *, int, float, float *, int);
+typedef void real_syrk_f64(int, int, int, int, int, double, const double *, int, double, double *, int);
+typedef union syrk_function {
+    void *symbol;
+    real_syrk_f32 *f32;
+    real_syrk_f64 *f64;
+} syrk_function;
 typedef union gemv_function {
     void *symbol;
     real_gemv_f32 *f32;
@@ -45,6 +52,7 @@ enum { OPENBLAS_SEQUENTIAL, OPENBLAS_PTHREADS, OPENBLAS_OPENMP }; /* what openbl
 typedef struct blas_state {
     gemm_function gemm;
     gemv_function gemv;
+    syrk_function syrk; /* may be missing */
     thread_function set_threads, get_threads;
     thread_function set_local; /* MKL: of the calling thread; returns what it was, 0 for the process's number */
     bool sequential;           /* it has no threads */
@@ -89,7 +97,9 @@ static void call_gemm(const blas_state *s, const mfi_gemm *g)
 static void clear(const mfi_gemm *g)
 {
     size_t size = mfi_ctype_size(g->type);
-    for (int64_t i = 0; i < g->m; i++)
+    for (int64_t i = 0; i < g->m && g->cn == 1; i++)
+        memset((char *)g->c + i * g->cm * (int64_t)size, 0, (size_t)g->n * size);
+    for (int64_t i = 0; i < g->m && g->cn != 1; i++)
         for (int64_t j = 0; j < g->n; j++)
             memset((char *)g->c + (i * g->cm + j * g->cn) * (int64_t)size, 0, size);
 }
@@ -150,6 +160,25 @@ static void multiply(const void *engine, const mfi_gemm *g)
         s->set_local.exchange(before);
 }
 
+/* The library's, or if it has none the product. Some scale what is there even by 0, which NaN survives, so it is cleared first. */
+static void multiply_symmetric(const void *engine, const mfi_gemm *g)
+{
+    const blas_state *s = engine;
+    int lda, n = (int)g->n, k = (int)g->k, trans = describe(g->m, g->k, g->am, g->ak, &lda), ldc = (int)g->cm;
+    if (!s->syrk.symbol || !g->k || g->n < 2) {
+        multiply(engine, g);
+        return;
+    }
+    clear(g);
+    int before = s->set_local.symbol ? s->set_local.exchange(1) : 0;
+    if (g->type == MFI_F32)
+        s->syrk.f32(ROW_MAJOR, UPPER, trans, n, k, 1, g->a, lda, 0, g->c, ldc);
+    else
+        s->syrk.f64(ROW_MAJOR, UPPER, trans, n, k, 1, g->a, lda, 0, g->c, ldc);
+    if (s->set_local.symbol)
+        s->set_local.exchange(before);
+}
+
 /* The process's number of OpenBLAS threads while runs of ours want one: the first lowers it, the last puts it back, unless
  * somebody else has set it meanwhile. */
 static struct {
@@ -200,7 +229,7 @@ static void find_thread_functions(blas_state *s)
     s->get_threads.symbol = mfi_library_symbol(MFI_LIB_BLAS, "openblas_get_num_threads");
 }
 
-static const mfi_gemm_engine engine = {"blas", true, multiply, alone, share};
+static const mfi_gemm_engine engine = {"blas", true, multiply, alone, share, multiply_symmetric};
 
 static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
@@ -258,7 +287,9 @@ static void tell_threads(const blas_state *s, const mfi_problem *p, const way *w
     bool local = s->sequential || s->set_local.symbol || s->set_threads.symbol;
     if (l.loops || threads < 2)
         return;
-    if (l.items)
+    if (l.square && local && p->u.matmul.a.slot == p->u.matmul.b.slot)
+        snprintf(bid->kernel + used, left, ", half of it by squares of %lld", (long long)l.square);
+    else if (l.items)
         snprintf(bid->kernel + used, left, ", products shared by %d threads", threads);
     else if (local)
         snprintf(bid->kernel + used, left, ", %lld x %lld tiles shared by %d threads", (long long)l.tiles.down,
@@ -292,6 +323,8 @@ static mf_status prepare(void **state, const mfi_problem *p, const mfi_caps *c, 
     mf_status status = MF_OK;
     if (!s->gemm.symbol || !s->gemv.symbol)
         status = mfi_fail(MF_E_LIBRARY, "the BLAS library has no %s", name);
+    snprintf(name, sizeof name, "cblas_%csyrk", letter[p->u.matmul.acc]);
+    s->syrk.symbol = mfi_library_symbol(MFI_LIB_BLAS, name);
     find_thread_functions(s);
     if (status == MF_OK)
         status = mfi_matmul_cpu_new(&s->inner, p, &engine, s, false, w.threads, w.rank);

@@ -1,5 +1,6 @@
 /* MATMUL steps on the CPU: see matmul_cpu.h. The chain runs on panels of the product while they are in cache. */
 #include "matmul_cpu.h"
+#include "factor_cpu.h"
 
 #include <limits.h>
 
@@ -9,7 +10,8 @@ enum {
     GROUP_BYTES = 64 << 10,     /* of products of a batch that go through the chain together */
     PANEL_BYTES = 8 << 20,      /* of a product that threads share */
     TILE_BYTES = 32 << 20,      /* of the buffer in which a thread keeps a tile of a product */
-    MIN_PANEL = 512             /* rows; with fewer, repacking the right operand shows */
+    MIN_PANEL = 512,            /* rows; with fewer, repacking the right operand shows */
+    MIRROR = 64                 /* edge of the blocks by which a triangle is copied to the other side */
 };
 
 typedef struct matmul_state {
@@ -138,9 +140,29 @@ static bool choose_tiles(mfi_matmul_layout *l, const mfi_problem *p, int threads
         .unit = mfi_max64(unit / mfi_max64(l->n, 1), 1),
         .columns = unit == 1,
         .bytes = product ? TILE_BYTES : 0,
+        .batch = l->a_direct && l->b_direct ? mfi_max64(l->batch, 1) : 1,
         .threads = threads,
     };
     return mfi_choose_tiles(&l->tiles, &limits, rank);
+}
+
+/* x^T x and x x^T, if both operands turn out to lie in one place: one side of the result is the other one's mirror image. All of
+ * it must be stored before the chain runs. */
+static int64_t square_edge(const mfi_matmul_layout *l, const mfi_problem *p, int threads)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    int nd = p->ndim;
+    bool real = l->type == MFI_F32 || l->type == MFI_F64, stored = l->direct || l->in_place;
+    bool one = mm->a.dtype == mm->b.dtype && mm->m == mm->n && l->m == l->n &&
+               mm->a.strides[nd - 2] == mm->b.strides[nd - 1] && mm->a.strides[nd - 1] == mm->b.strides[nd - 2];
+    for (int d = 0; d < nd - 2; d++)
+        one &= mm->a.strides[d] == mm->b.strides[d];
+    if (!real || !stored || !one || l->loops || l->items || !l->a_direct || !l->b_direct || l->cn != 1)
+        return 0;
+    int64_t cuts = 1; /* one square for a thread alone; else a few for each */
+    while (threads > 1 && cuts * cuts < 2 * (int64_t)threads)
+        cuts++;
+    return mfi_ceil_div(mfi_ceil_div(l->n, cuts), MIRROR) * MIRROR;
 }
 
 bool mfi_matmul_plan(mfi_matmul_layout *l, const mfi_problem *p, bool loops, int threads, int rank)
@@ -169,6 +191,7 @@ bool mfi_matmul_plan(mfi_matmul_layout *l, const mfi_problem *p, bool loops, int
     choose_product(l, p);
     choose_panels(l, p, threads);
     bool there = choose_tiles(l, p, threads, rank);
+    l->square = square_edge(l, p, threads);
     size_t size = mfi_ctype_size(l->type);
     int64_t rows = l->items ? l->m : l->panel;
     l->a_bytes = l->a_direct ? 0 : mfi_align_up((size_t)(rows * l->k) * size, 256);
@@ -277,7 +300,7 @@ static void use_packed_b(const mfi_matmul_layout *l, mfi_gemm *g, const void *b)
 typedef struct matmul_job {
     const matmul_state *s;
     void *const *slots;
-    int64_t item;      /* panels and tiles: of this item */
+    int64_t item;      /* panels and tiles: of this item, tiles of all items from it on */
     const void *a, *b; /* packed, or unused; panels: b alone */
     mfi_first_error *error;
 } matmul_job;
@@ -358,13 +381,14 @@ static void tile_chain(const matmul_state *s, void *const *slots, int64_t begin,
         mfi_chain_points(s->p, s->chain, slots, begin, begin + g->n, (char *)g->c + row * ld * size, begin);
 }
 
-static void run_tile(const matmul_job *job, int64_t tile, void *buffer)
+static void run_tile(const matmul_job *job, int64_t index, void *buffer)
 {
     const matmul_state *s = job->s;
     const mfi_matmul_layout *l = &s->l;
-    int64_t size = (int64_t)mfi_ctype_size(l->type);
+    int64_t size = (int64_t)mfi_ctype_size(l->type), each = l->tiles.down * l->tiles.across;
+    int64_t item = job->item + index / each, tile = index % each;
     int64_t row = tile / l->tiles.across * l->tiles.rows, col = tile % l->tiles.across * l->tiles.cols;
-    mfi_gemm g = product(s, job->slots, job->item, row, mfi_min64(l->tiles.rows, l->m - row));
+    mfi_gemm g = product(s, job->slots, item, row, mfi_min64(l->tiles.rows, l->m - row));
     g.n = mfi_min64(l->tiles.cols, l->n - col);
     if (!l->a_direct)
         g.a = (const char *)job->a + row * l->k * size, g.am = l->k, g.ak = 1;
@@ -376,7 +400,7 @@ static void run_tile(const matmul_job *job, int64_t tile, void *buffer)
         g.c = buffer, g.cm = g.n;
     s->engine->multiply(s->self, &g);
     if (s->chain)
-        tile_chain(s, job->slots, (job->item * l->m + row) * l->n + col, &g, g.cm);
+        tile_chain(s, job->slots, (item * l->m + row) * l->n + col, &g, g.cm);
 }
 
 static void tile_piece(void *context, int64_t begin, int64_t end)
@@ -394,12 +418,17 @@ static void tile_piece(void *context, int64_t begin, int64_t end)
     mfi_free_aligned(buffer);
 }
 
-/* Each product cut into tiles, on our threads; the library is alone on each. */
+/* Each product cut into tiles, on our threads; the library is alone on each. What has to be packed goes product by product. */
 static void run_tiles(const matmul_state *s, const mfi_run *run, mfi_first_error *error)
 {
     const mfi_matmul_layout *l = &s->l;
     char *b = run->workspace, *a = b + l->b_bytes;
-    int64_t packed = -1;
+    int64_t packed = -1, each = l->tiles.down * l->tiles.across;
+    if (l->a_direct && l->b_direct) {
+        matmul_job job = {s, run->slots, 0, NULL, NULL, error};
+        mfi_parallel_for(l->batch * each, 1, s->threads, tile_piece, &job);
+        return;
+    }
     for (int64_t item = 0; item < l->batch; item++) {
         int64_t offset = mfi_batch_offset(&s->b_batch, item);
         mfi_gemm whole = product(s, run->slots, item, 0, l->m);
@@ -408,7 +437,72 @@ static void run_tiles(const matmul_state *s, const mfi_run *run, mfi_first_error
             pack_b(s, run->slots, item, b, s->threads);
         packed = item;
         matmul_job job = {s, run->slots, item, a, b, error};
-        mfi_parallel_for(l->tiles.down * l->tiles.across, 1, s->threads, tile_piece, &job);
+        mfi_parallel_for(each, 1, s->threads, tile_piece, &job);
+    }
+}
+
+/* ---- symmetric products ---- */
+
+/* Below the diagonal of a square, what is above it. */
+static void mirror_square(const mfi_gemm *g)
+{
+    int64_t size = (int64_t)mfi_ctype_size(g->type);
+    for (int64_t i0 = 0; i0 < g->m; i0 += MIRROR) {
+        int64_t i1 = mfi_min64(i0 + MIRROR, g->m);
+        char *row = (char *)g->c + i0 * g->cm * size;
+        mfi_copy_matrix(row, g->cm, 1, (char *)g->c + i0 * size, 1, g->cm, i1 - i0, i0, (size_t)size);
+        for (int64_t i = i0; i < i1; i++)
+            for (int64_t j = i0; j < i; j++)
+                memcpy((char *)g->c + (i * g->cm + j) * size, (char *)g->c + (j * g->cm + i) * size, (size_t)size);
+    }
+}
+
+/* Square `index` of those on and above the diagonal, row by row, and its mirror image. */
+static void run_square(const matmul_job *job, int64_t index)
+{
+    const matmul_state *s = job->s;
+    const mfi_matmul_layout *l = &s->l;
+    int64_t cuts = mfi_ceil_div(l->n, l->square), each = cuts * (cuts + 1) / 2, down = 0, across = index % each;
+    int64_t size = (int64_t)mfi_ctype_size(l->type);
+    while (across >= cuts - down)
+        across -= cuts - down++;
+    int64_t row = down * l->square, col = (down + across) * l->square;
+    mfi_gemm g = product(s, job->slots, index / each, row, mfi_min64(l->square, l->m - row));
+    char *mirrored = (char *)g.c + ((col - row) * g.cm + row) * size;
+    g.n = mfi_min64(l->square, l->n - col);
+    g.b = (const char *)g.b + col * g.bn * size;
+    g.c = (char *)g.c + col * size;
+    if (across) {
+        s->engine->multiply(s->self, &g);
+        mfi_copy_matrix(mirrored, g.cm, 1, g.c, 1, g.cm, g.n, g.m, (size_t)size);
+    } else {
+        s->engine->symmetric(s->self, &g);
+        mirror_square(&g);
+    }
+}
+
+static void square_piece(void *context, int64_t begin, int64_t end)
+{
+    for (int64_t index = begin; index < end; index++)
+        run_square(context, index);
+}
+
+static bool one_operand(const matmul_state *s, void *const *slots)
+{
+    const mfi_matmul *mm = &s->p->u.matmul;
+    return mfi_at(&mm->a, slots, 0) == mfi_at(&mm->b, slots, 0);
+}
+
+static void run_squares(const matmul_state *s, const mfi_run *run, mfi_first_error *error)
+{
+    const mfi_matmul_layout *l = &s->l;
+    int64_t cuts = mfi_ceil_div(l->n, l->square), points = l->m * l->n;
+    matmul_job job = {s, run->slots, 0, NULL, NULL, error};
+    mfi_parallel_for(l->batch * cuts * (cuts + 1) / 2, 1, s->threads, square_piece, &job);
+    for (int64_t item = 0; item < l->batch && s->chain; item++) {
+        mfi_gemm g = product(s, run->slots, item, 0, l->m);
+        mfi_chain_points_all(s->p, s->chain, run->slots, item * points, (item + 1) * points, g.c, item * points,
+                             s->threads);
     }
 }
 
@@ -443,6 +537,8 @@ mf_status mfi_matmul_cpu_run(void *state, const mfi_run *run)
     bool alone = s->engine->alone && s->engine->alone(s->self);
     if (l->items)
         mfi_parallel_for(mfi_ceil_div(l->batch, l->panel), 1, s->threads, item_piece, &job);
+    else if (alone && l->square && s->engine->symmetric && one_operand(s, run->slots))
+        run_squares(s, run, &error);
     else if (alone)
         run_tiles(s, run, &error);
     else

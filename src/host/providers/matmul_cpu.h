@@ -21,6 +21,8 @@ typedef struct mfi_gemm_engine {
     /* Threaded: have it work on the calling thread alone, whichever that is, until `share`. False: it cannot. */
     bool (*alone)(const void *engine);
     void (*share)(const void *engine);
+    /* The upper triangle of c where b is the transpose of a; NULL: it has no shorter way. */
+    void (*symmetric)(const void *engine, const mfi_gemm *g);
 } mfi_gemm_engine;
 
 /* How a problem will be cut up; depends on the problem and the number of threads only. */
@@ -34,8 +36,9 @@ typedef struct mfi_matmul_layout {
     bool a_direct, b_direct;              /* no packing */
     const mfi_operand *direct, *in_place; /* the store that products are written to: final, or before the chain */
     int64_t cm, cn;
-    int64_t panel;                    /* rows, or items of the batch, at a time */
-    mfi_tiles tiles;                  /* instead of panels, where a library works alone on each of our threads */
+    int64_t panel;   /* rows, or items of the batch, at a time */
+    int64_t square;  /* edge of square tiles where b is the transpose of a: half of them are needed; or 0 */
+    mfi_tiles tiles; /* instead of panels, where a library works alone on each of our threads */
     size_t a_bytes, b_bytes, c_bytes; /* of the packing buffers and of a panel of the product */
     size_t workspace;
 } mfi_matmul_layout;

@@ -26,7 +26,7 @@ static double nanoseconds(const mfi_tile_limits *l, const mfi_tiles *t)
     double rows = (double)t->rows, cols = (double)t->cols, k = (double)l->k, size = (double)l->size;
     double tile = rows * cols * k * (double)l->flops / flops_a_ns + (rows + cols) * k * size / packed_bytes_a_ns +
                   rows * cols * size / passed_bytes_a_ns + tile_ns;
-    int64_t tiles = t->down * t->across;
+    int64_t tiles = t->down * t->across * l->batch;
     return (double)mfi_ceil_div(tiles, l->threads) * tile + (tiles > 1 ? wake_ns : 0);
 }
 

@@ -16,6 +16,7 @@ typedef struct mfi_tile_limits {
     int64_t unit;  /* tiles have multiples of so many rows */
     bool columns;  /* columns may be split */
     int64_t bytes; /* that a tile may have; 0: any number */
+    int64_t batch; /* products whose tiles threads share together */
     int threads;
 } mfi_tile_limits;
 /* The tiling of that rank by estimate, 0: the best; false: there are not so many. */

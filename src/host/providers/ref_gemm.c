@@ -37,4 +37,4 @@ static void multiply(const void *engine, const mfi_gemm *g)
     loops[g->type](g);
 }
 
-const mfi_gemm_engine mfi_loops_gemm = {"loops", false, multiply, NULL, NULL};
+const mfi_gemm_engine mfi_loops_gemm = {"loops", false, multiply, NULL, NULL, NULL};
