@@ -3,8 +3,7 @@
 #define MF_DEVICE_SOLVE_ROWS_BATCH_CUH
 
 #include "mathfuse/device/solve_rows.cuh"
-#include "mathfuse/device/tile.cuh"
-#include "device/solve_batch.cuh"
+#include "device/solve_lines.cuh"
 
 namespace mf
 {
@@ -19,49 +18,6 @@ struct solve_rows_batch {
     static constexpr int groups = THREADS / LANES, vector = group::vector;
     static constexpr int BYTES = groups * group::elements * (int)sizeof(T);
     static constexpr bool lower = KIND == SOLVE_CHOLESKY || KIND == SOLVE_WITH_FACTOR || KIND == SOLVE_LOWER;
-
-    // Is any of the elements (i, j) .. (i, j + count - 1) used?
-    static MF_DEVICE bool wanted(int i, int j, int count)
-    {
-        return KIND == SOLVE_LU || (KIND == SOLVE_UPPER ? j + count - 1 >= i : j <= i);
-    }
-    static MF_DEVICE bool wanted_across(int i, int j, int count)
-    {
-        return KIND == SOLVE_LU || (KIND == SOLVE_UPPER ? i <= j : i + count - 1 >= j);
-    }
-
-    // The matrix as lines of shared memory, of its rows, or of its columns where those lie side by side: then `true`.
-    static MF_DEVICE bool fetch(const args &p, const TA *a, group &g)
-    {
-        const i64 rs = p.a_stride[ND], cs = p.a_stride[ND + 1];
-        const bool across = rs == 1 && cs != 1;
-        const i64 pitch = across ? cs : rs;
-        if constexpr (same<TA, T> && N % vector == 0) {
-            if ((across || cs == 1) && (((u64)a | (u64)pitch * sizeof(T)) & 15) == 0) {
-                copy_lines(a, pitch, across, g);
-                return across;
-            }
-        }
-        for (int e = group::lane(); e < N * N; e += LANES) {
-            int k = e / N, m = e % N;
-            if (across ? wanted_across(m, k, 1) : wanted(k, m, 1))
-                g.line(k)[m] = convert<T>(widen(a[k * pitch + m * (across ? 1 : cs)]));
-        }
-        return across;
-    }
-
-    static MF_DEVICE void copy_lines(const TA *a, i64 pitch, bool across, group &g)
-    {
-        constexpr int words = N / vector;
-        MF_UNROLL
-        for (int s = 0; s < (N * words + LANES - 1) / LANES; s++) {
-            int e = group::lane() + s * LANES, k = e / words, m = e % words * vector;
-            if (((N * words) % LANES == 0 || e < N * words) &&
-                (across ? wanted_across(m, k, vector) : wanted(k, m, vector)))
-                copy_async<16>(g.line(k) + m, a + k * pitch + m);
-        }
-        copy_commit();
-    }
 
     static MF_DEVICE void turn(T (&a)[group::slots][group::columns])
     {
@@ -164,7 +120,8 @@ struct solve_rows_batch {
         const bool here = number < p.items;
         const item at = solve_locate(p, here ? number : 0);
         group g((T *)shared + threadIdx.x / LANES * group::elements);
-        const bool across = fetch(p, (const TA *)p.a + at.a, g);
+        const bool across = solve_lines<KIND, T, TA, N, ND, group>::template fetch<LANES>(p, (const TA *)p.a + at.a, g,
+                                                                                  group::lane());
         T a[group::slots][group::columns], b[group::slots][group::sides];
         MF_UNROLL
         for (int s = 0; s < group::slots; s++) {

@@ -74,7 +74,7 @@ template <class T> struct batch {
     }
     complex full(int k, int i, int j) { return j <= i ? to(at(k, i, j)) : std::conj(to(at(k, j, i))); }
 
-    template <class B> void run(bool rhs)
+    template <class B, int COUNT = THREADS> void run(bool rhs)
     {
         typename B::args p = {};
         p.items = items, p.n = n, p.nrhs = nrhs;
@@ -87,7 +87,7 @@ template <class T> struct batch {
             p.x_stride[d] = rhs ? bs[d] : as[d];
         }
         p.info_stride[0] = 1;
-        const char *error = emulate::launch(kernel<B>, (items + B::groups - 1) / B::groups, THREADS, B::BYTES, p);
+        const char *error = emulate::launch(kernel<B>, (items + B::groups - 1) / B::groups, COUNT, B::BYTES, p);
         EXPECT(!error, "n=%d: %s", n, error);
     }
 
