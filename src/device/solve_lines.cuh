@@ -23,8 +23,7 @@ template <solve_kind KIND, class T, class TA, int N, int ND, class GROUP> struct
     }
 
     // The matrix as lines of shared memory, of its rows, or of its columns where those lie side by side: then `true`.
-    template <int THREADS>
-    static MF_DEVICE bool fetch(const solve_args<ND> &p, const TA *a, const GROUP &g, int thread)
+    template <int THREADS> static MF_DEVICE bool fetch(const solve_args<ND> &p, const TA *a, const GROUP &g, int thread)
     {
         const i64 rs = p.a_stride[ND], cs = p.a_stride[ND + 1];
         const bool across = rs == 1 && cs != 1;
@@ -44,16 +43,19 @@ template <solve_kind KIND, class T, class TA, int N, int ND, class GROUP> struct
     }
 
   private:
-    template <int THREADS>
-    static MF_DEVICE void copy(const TA *a, i64 pitch, bool across, const GROUP &g, int thread)
+    template <int THREADS> static MF_DEVICE void copy(const TA *a, i64 pitch, bool across, const GROUP &g, int thread)
     {
-        constexpr int words = N / vector;
+        constexpr int words = N / vector, step = THREADS / words; // lines that all threads copy at a time
+        constexpr bool steady = THREADS % words == 0;
+        const TA *from = a + thread / words * pitch + thread % words * vector;
         MF_UNROLL
         for (int s = 0; s < (N * words + THREADS - 1) / THREADS; s++) {
-            int e = thread + s * THREADS, k = e / words, m = e % words * vector;
+            const int e = thread + s * THREADS;
+            const int k = steady ? thread / words + s * step : e / words, m = (steady ? thread : e) % words * vector;
             if (((N * words) % THREADS == 0 || e < N * words) &&
                 (across ? wanted_across(m, k, vector) : wanted(k, m, vector)))
-                copy_async<16>(g.line(k) + m, a + k * pitch + m);
+                copy_async<16>(g.line(k) + m, steady ? from : a + k * pitch + m);
+            from += step * pitch;
         }
         copy_commit();
     }

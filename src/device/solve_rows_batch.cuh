@@ -120,8 +120,8 @@ struct solve_rows_batch {
         const bool here = number < p.items;
         const item at = solve_locate(p, here ? number : 0);
         group g((T *)shared + threadIdx.x / LANES * group::elements);
-        const bool across = solve_lines<KIND, T, TA, N, ND, group>::template fetch<LANES>(p, (const TA *)p.a + at.a, g,
-                                                                                  group::lane());
+        const bool across =
+            solve_lines<KIND, T, TA, N, ND, group>::template fetch<LANES>(p, (const TA *)p.a + at.a, g, group::lane());
         T a[group::slots][group::columns], b[group::slots][group::sides];
         MF_UNROLL
         for (int s = 0; s < group::slots; s++) {

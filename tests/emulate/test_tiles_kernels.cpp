@@ -91,8 +91,8 @@ template <int N, int WARPS> static void expect_pivoting()
         m.run<tiles_batch<SOLVE_LU, float, N, 1, WARPS>, threads_of<WARPS>>(true);
         for (int k = 0; k < 3; k++)
             for (int i = 0; i < N; i++)
-                EXPECT(m.info[(size_t)k] == 0 && m.x[(size_t)(k * N + place(k, i))] * (float)(1 << (i % 9 + 1)) ==
-                                                     m.b[(size_t)(k * N + i)],
+                EXPECT(m.info[(size_t)k] == 0 &&
+                           m.x[(size_t)(k * N + place(k, i))] * (float)(1 << (i % 9 + 1)) == m.b[(size_t)(k * N + i)],
                        "permutation %d of %d, %d: unknown %d", k, N, s, i);
     }
 }

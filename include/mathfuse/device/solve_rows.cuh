@@ -105,11 +105,14 @@ MF_DEVICE u32 order_of(double x)
 template <int LANES> MF_DEVICE u32 group_max(u32 x)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    if constexpr (LANES == 32)
-        return __reduce_max_sync(0xffffffffu, x);
+    constexpr bool one = LANES == 32;
+    if constexpr (one)
+        x = __reduce_max_sync(0xffffffffu, x);
+#else
+    constexpr bool one = false;
 #endif
     MF_UNROLL
-    for (int mask = 1; mask < LANES; mask *= 2) {
+    for (int mask = one ? LANES : 1; mask < LANES; mask *= 2) {
         u32 other = __shfl_xor_sync(0xffffffffu, x, mask);
         x = other > x ? other : x;
     }

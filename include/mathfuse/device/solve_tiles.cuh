@@ -26,6 +26,50 @@ namespace mf
 namespace solve
 {
 
+// Sizes of pivots: their bits are enough where the sign is dropped anyway.
+template <class T> MF_DEVICE real_t<T> size_of(T x)
+{
+    if constexpr (is_complex<T>)
+        return one_norm(x);
+    else
+        return x;
+}
+
+// The union of the lanes' sets.
+MF_DEVICE u32 any_of_warp(u32 x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_or_sync(0xffffffffu, x);
+#else
+    for (int mask = 1; mask < 32; mask *= 2)
+        x |= __shfl_xor_sync(0xffffffffu, x, mask);
+    return x;
+#endif
+}
+
+// Division of numbers that are not larger than d, or little, by d.
+template <class T> struct quotient : divisor<T> {
+    explicit MF_DEVICE quotient(T d) : divisor<T>(d) {}
+};
+// By a power of two that leaves a number near 1, then by that.
+template <> struct quotient<float> {
+    float lift, inverse;
+    explicit MF_DEVICE quotient(float d)
+    {
+        const i32 smallest = 0x800000, power = 0x7f000000 - (i32)(bits_of(d) & 0x7f800000u);
+        lift = float_of((u32)(power > smallest ? power : smallest));
+#if defined(__CUDA_ARCH__)
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(d * lift));
+#else
+        inverse = 1.0f / (d * lift);
+#endif
+    }
+    MF_DEVICE float of(float x) const
+    {
+        return x * lift * inverse;
+    }
+};
+
 // N unknowns, 33 to 128; R right-hand sides, 0 for none (Cholesky).
 template <class T, int N, int R, int WARPS> struct tiles {
     static_assert(N >= 33 && N <= 128, "33 to 128 unknowns");
@@ -41,11 +85,12 @@ template <class T, int N, int R, int WARPS> struct tiles {
     // Between lines in shared memory: an odd number of 16-byte words, so that lanes read a line each without conflicts.
     static constexpr int ld = ((padded + R + vector - 1) / vector | 1) * vector;
     static constexpr int short_ld = block + vector; // of a panel's rows
-    static constexpr int candidates = WARPS > 1 ? 2 * WARPS * block : 0;
+    static constexpr int candidates = WARPS > 1 ? 2 * WARPS *block : 0;
     static constexpr int numbers = padded + block + (WARPS > 1 ? 2 * WARPS : 0); // of 4 bytes
     // Of T in shared memory, which is aligned to 16 bytes.
     static constexpr int elements =
         padded * ld + candidates + (numbers * 4 + (int)sizeof(T) * vector - 1) / ((int)sizeof(T) * vector) * vector;
+    // Keys of rows: their size above `low`, then names + the number of rows that follow, or, once chosen, only the step.
     static constexpr u32 names = padded > 64 ? 128 : 64, low = 2 * names - 1;
 
     T *lines;
@@ -116,15 +161,18 @@ template <class T, int N, int R, int WARPS> struct tiles {
     static MF_DEVICE int column() { return thread() / block * run; }
 
     MF_DEVICE T *candidate(int k) const { return lines + padded * ld + k % 2 * (WARPS * block); }
-    MF_DEVICE u32 *chosen() const { return (u32 *)(lines + padded * ld + candidates); } // the step, for each row of a panel
-    MF_DEVICE u32 *gap() const { return chosen() + padded; }                            // rows that left from below
+    MF_DEVICE u32 *chosen() const
+    {
+        return (u32 *)(lines + padded * ld + candidates);
+    }                                                        // the step, for each row of a panel
+    MF_DEVICE u32 *gap() const { return chosen() + padded; } // rows that left from below
     MF_DEVICE u32 *best_of(int k) const { return gap() + block + k % 2 * WARPS; }
 
     // Multipliers of panel t for the rows below it, and the rows of it that move.
     MF_DEVICE T *multipliers(int t) const { return line((t + 1) * block); }
     template <int t> struct moving {
-        static constexpr int rest = padded - (t + 1) * block;
-        static constexpr int size = (rest / ways + sides + vector - 1) / vector * vector;
+        static constexpr int rest = padded - (t + 1) * block, columns = rest / ways;
+        static constexpr int size = (columns + sides + vector - 1) / vector * vector;
         static_assert(rest == 0 || block * ways * size <= rest * (ld - short_ld), "they fit the lines that are free");
     };
     template <int t> MF_DEVICE T *moved(u32 k) const
@@ -148,17 +196,17 @@ template <class T, int N, int R, int WARPS> struct tiles {
             q.v[e] = from[e];
         store_pack<COUNT * sizeof(T) <= 16 ? COUNT * sizeof(T) : 16>(to, q);
     }
-    static MF_DEVICE void read_block(T (&to)[block], const T *from)
+    template <int COUNT> static MF_DEVICE void read_words(T (&to)[COUNT], const T *from)
     {
         MF_UNROLL
-        for (int c = 0; c < words; c++)
-            read<vector>(to + c * vector, from + c * vector);
+        for (int c = 0; c < COUNT; c += vector)
+            read<vector>(to + c, from + c);
     }
-    static MF_DEVICE void write_block(T *to, const T (&from)[block])
+    template <int COUNT> static MF_DEVICE void write_words(T *to, const T (&from)[COUNT])
     {
         MF_UNROLL
-        for (int c = 0; c < words; c++)
-            write<vector>(to + c * vector, from + c * vector);
+        for (int c = 0; c < COUNT; c += vector)
+            write<vector>(to + c, from + c);
     }
 
     // From lines to tiles. What is beyond N is a unit matrix.
@@ -223,8 +271,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
     }
 
     // The rest -= multipliers * lines of panel t.
-    template <int t, bool LOWER>
-    MF_DEVICE void update(T (&a)[panels][panels * run], T (&b)[panels][some_sides]) const
+    template <int t, bool LOWER> MF_DEVICE void update(T (&a)[panels][panels * run], T (&b)[panels][some_sides]) const
     {
         MF_UNROLL
         for (int w = 0; w < words; w++) {
@@ -260,10 +307,14 @@ template <class T, int N, int R, int WARPS> struct tiles {
 
     // ---- LU ----
 
+    // Of a panel's own rows, those that it did not choose; its steps for which it chose others.
+    struct own_rows {
+        u32 stay, outside;
+    };
+
     template <int S> struct panel_rows {
         T a[S][block];
-        u32 waits[S], name[S], step[S];
-        u32 outside; // steps whose pivot was below the panel's own rows
+        u32 waits[S], name[S];
     };
 
     // The largest of column k and its name, and its row, from all warps.
@@ -273,8 +324,8 @@ template <class T, int N, int R, int WARPS> struct tiles {
             const int warp = thread() / 32;
             MF_UNROLL
             for (int s = 0; s < S; s++)
-                if (best != 0 && m.name[s] == (best & low))
-                    write_block(candidate(k) + warp * block, m.a[s]);
+                if (m.name[s] == (best & low) && (best & names))
+                    write_words<block>(candidate(k) + warp * block, m.a[s]);
             if (thread() % 32 == 0)
                 best_of(k)[warp] = best;
             sync();
@@ -286,19 +337,18 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 first = other > first ? other : first;
             }
             best = first;
-            read_block(u, candidate(k) + from * block);
+            read_words<block>(u, candidate(k) + from * block);
         }
         MF_UNROLL
         for (int s = 0; s < S; s++)
             if (m.name[s] == (best & low)) {
-                m.waits[s] = m.name[s] = 0;
-                m.step[s] = k;
-                write_block(line(t * block + k) + t * block, m.a[s]);
+                m.waits[s] = 0;
+                m.name[s] = k;
+                write_words<block>(line(t * block + k) + t * block, m.a[s]);
             }
-        m.outside |= (best & low) <= names - block ? 1u << k : 0u;
         if constexpr (WARPS == 1) {
             __syncwarp();
-            read_block(u, line(t * block + k) + t * block);
+            read_words<block>(u, line(t * block + k) + t * block);
         }
     }
 
@@ -307,7 +357,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
         u32 best = 0;
         MF_UNROLL
         for (int s = 0; s < S; s++) {
-            u32 key = ((order_of(one_norm(m.a[s][k])) + low) & m.waits[s]) | m.name[s];
+            u32 key = ((order_of(size_of(m.a[s][k])) + low) & m.waits[s]) | m.name[s];
             best = key > best ? key : best;
         }
         return group_max<32>(best);
@@ -318,7 +368,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
         T u[block];
         choose<t, k, S>(m, best, u);
         if constexpr (k + 1 < block || t + 1 < panels) {
-            divisor<T> by(u[k]);
+            quotient<T> by(u[k]);
             MF_UNROLL
             for (int s = 0; s < S; s++) {
                 m.a[s][k] = by.of(m.a[s][k]);
@@ -342,7 +392,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
 
     // Factors panel t. Afterwards `chosen` and `gap` hold for its rows, multipliers are where their rows will be; the result is
     // the steps whose pivots came from below.
-    template <int t> MF_DEVICE u32 lu_panel() const
+    template <int t> MF_DEVICE own_rows lu_panel() const
     {
         constexpr int count = padded - t * block, S = (count + threads - 1) / threads;
         panel_rows<S> m;
@@ -350,12 +400,10 @@ template <class T, int N, int R, int WARPS> struct tiles {
         for (int s = 0; s < S; s++) {
             const int i = thread() + threads * s;
             const bool here = count % threads == 0 || i < count;
-            read_block(m.a[s], line(t * block) + (here ? i : 0) * short_ld);
+            read_words<block>(m.a[s], line(t * block) + (here ? i : 0) * short_ld);
             m.waits[s] = here ? ~low : 0u;
-            m.name[s] = here ? names - (u32)i : 0u;
-            m.step[s] = block;
+            m.name[s] = here ? low - (u32)i : 0u;
         }
-        m.outside = 0;
         if constexpr (WARPS == 1)
             __syncwarp();
         lu_steps<t, 0, S>(m, largest<0, S>(m));
@@ -363,66 +411,72 @@ template <class T, int N, int R, int WARPS> struct tiles {
         for (int s = 0; s < S; s++) {
             const int i = thread() + threads * s;
             if (i < count)
-                chosen()[i] = m.step[s];
-            if (i >= block && m.step[s] < block)
-                gap()[below(m.outside, m.step[s])] = (u32)i;
+                chosen()[i] = m.name[s];
+        }
+        sync();
+        const own_rows own = look_at_own();
+        MF_UNROLL
+        for (int s = 0; s < S; s++) {
+            const int i = thread() + threads * s;
+            if (i >= block && i < count && m.name[s] < names)
+                gap()[below(own.outside, m.name[s])] = (u32)i;
         }
         sync();
         if constexpr (t + 1 < panels) {
-            const u32 taken = taken_rows();
             MF_UNROLL
             for (int s = 0; s < S; s++) {
                 const int i = thread() + threads * s;
-                if (i < count && m.step[s] == block) {
-                    u32 place = i < block ? gap()[below(~taken, (u32)i)] : (u32)i;
-                    write_block(multipliers(t) + ((int)place - block) * short_ld, m.a[s]);
+                if (i < count && m.name[s] >= names) {
+                    u32 place = i < block ? gap()[below(own.stay, (u32)i)] : (u32)i;
+                    write_words<block>(multipliers(t) + ((int)place - block) * short_ld, m.a[s]);
                 }
             }
         }
-        return m.outside;
+        return own;
     }
 
-    // Of a panel's own rows, those that it chose.
-    MF_DEVICE u32 taken_rows() const
+    MF_DEVICE own_rows look_at_own() const
     {
         const int lane = (int)threadIdx.x % 32;
-        return __ballot_sync(0xffffffffu, lane < block && chosen()[lane < block ? lane : 0] < (u32)block);
+        const u32 name = chosen()[lane % block];
+        own_rows own = {__ballot_sync(0xffffffffu, lane < block && name >= names), 0};
+        own.outside = ~any_of_warp(name < names ? 1u << name : 0u) & ((1u << block) - 1u);
+        return own;
     }
 
     // Chosen rows become lines of U; the panel's other rows take the places of those that left from below.
     template <int t>
-    MF_DEVICE void exchange_rows(T (&a)[panels][panels * run], T (&b)[panels][some_sides], u32 outside) const
+    MF_DEVICE void exchange_rows(T (&a)[panels][panels * run], T (&b)[panels][some_sides], own_rows own) const
     {
-        u32 step[panels];
+        typedef moving<t> gone;
+        u32 name[panels];
         MF_UNROLL
         for (int p = t; p < panels; p++) {
-            step[p] = chosen()[(p - t) * block + row()];
-            if (step[p] < (u32)block)
-                leave<t>(line(t * block + (int)step[p]), a[p], b[p]);
+            name[p] = chosen()[(p - t) * block + row()];
+            if (name[p] < names)
+                leave<t>(line(t * block + (int)name[p]), a[p], b[p]);
         }
-        if constexpr (t + 1 < panels) {
-            const u32 taken = taken_rows();
-            if (step[t] == (u32)block) {
-                T *to = moved<t>(below(~taken, (u32)row()));
+        if constexpr (t + 1 < panels)
+            if (name[t] >= names) {
+                T q[gone::size];
                 MF_UNROLL
-                for (int q = (t + 1) * run; q < panels * run; q++)
-                    to[q - (t + 1) * run] = a[t][q];
-                MF_UNROLL
-                for (int s = 0; s < sides; s++)
-                    to[moving<t>::rest / ways + s] = b[t][s];
+                for (int e = 0; e < gone::size; e++)
+                    q[e] = e < gone::columns ? a[t][(t + 1) * run + (e < gone::columns ? e : 0)]
+                                             : b[t][e - gone::columns < sides ? e - gone::columns : 0];
+                write_words<gone::size>(moved<t>(below(own.stay, (u32)row())), q);
             }
-        }
         sync();
         MF_UNROLL
         for (int p = t + 1; p < panels; p++)
-            if (step[p] < (u32)block) {
-                const T *from = moved<t>(below(outside, step[p]));
+            if (name[p] < names) {
+                T q[gone::size];
+                read_words<gone::size>(q, moved<t>(below(own.outside, name[p])));
                 MF_UNROLL
-                for (int q = (t + 1) * run; q < panels * run; q++)
-                    a[p][q] = from[q - (t + 1) * run];
+                for (int e = 0; e < gone::columns; e++)
+                    a[p][(t + 1) * run + e] = q[e];
                 MF_UNROLL
                 for (int s = 0; s < sides; s++)
-                    b[p][s] = from[moving<t>::rest / ways + s];
+                    b[p][s] = q[gone::columns + s];
             }
     }
 
@@ -458,8 +512,8 @@ template <class T, int N, int R, int WARPS> struct tiles {
     {
         if constexpr (t < panels) {
             spread_panel<t>(a);
-            u32 outside = lu_panel<t>();
-            exchange_rows<t>(a, b, outside);
+            own_rows own = lu_panel<t>();
+            exchange_rows<t>(a, b, own);
             lu_lines<t>();
             if constexpr (t + 1 < panels)
                 update<t, false>(a, b);
@@ -505,11 +559,11 @@ template <class T, int N, int R, int WARPS> struct tiles {
         constexpr int count = padded - (t + 1) * block, S = (count + threads - 1) / threads;
         const int own = thread() % block;
         T d[block], m[S > 0 ? S : 1][block], y[R > 0 ? R : 1];
-        read_block(d, line(t * block) + own * short_ld);
+        read_words<block>(d, line(t * block) + own * short_ld);
         MF_UNROLL
         for (int s = 0; s < S; s++) {
             const int i = thread() + threads * s;
-            read_block(m[s], line(t * block) + (block + (i < count ? i : 0)) * short_ld);
+            read_words<block>(m[s], line(t * block) + (block + (i < count ? i : 0)) * short_ld);
         }
         MF_UNROLL
         for (int r = 0; r < R; r++)
@@ -532,7 +586,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 MF_UNROLL
                 for (int k = 0; k < block; k++)
                     line(t * block + k)[(t + 1) * block + i] = conjugate_of(m[s][k]);
-                write_block(multipliers(t) + i * short_ld, m[s]);
+                write_words<block>(multipliers(t) + i * short_ld, m[s]);
             }
         }
         sync();
@@ -565,7 +619,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
     {
         const int i = thread() % block;
         T v[block];
-        read_block(v, line(t * block + i) + t * block);
+        read_words<block>(v, line(t * block + i) + t * block);
         divisor<T> by(line(t * block + i)[t * block + i]);
         MF_UNROLL
         for (int k = 0; k < block; k++)
@@ -581,7 +635,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
             own[r] = y * by.inverse;
             for (int above = thread(); above < t * block; above += threads) {
                 T u[block], sum = side(above)[r];
-                read_block(u, line(above) + t * block);
+                read_words<block>(u, line(above) + t * block);
                 MF_UNROLL
                 for (int k = 0; k < block; k++)
                     sum = sum - u[k] * x[k];
