@@ -189,7 +189,9 @@ typedef enum mfi_solve_kind {
 typedef struct mfi_solve_shape {
     mfi_solve_kind kind;
     int n, sides; /* that the kernel is made for; at least those of the problem */
-    int lanes;    /* solve_rows_batch.cuh, for exactly n and sides: of a matrix; 0: solve_batch.cuh */
+    int lanes;    /* solve_rows_batch.cuh, for exactly n and sides: of a matrix; 0: another */
+    int warps;    /* solve_tiles_batch.cuh, likewise; both 0: solve_batch.cuh */
+    int resident; /* blocks of a multiprocessor that registers are to suffice for; 0: as the compiler likes */
     bool transpose, conjugate, unit; /* how the matrix is read, and a factor written */
     int group, threads;              /* of a matrix, of a block */
     size_t shared;

@@ -1,4 +1,4 @@
-/* Small dense systems in batches: solve_rows_batch.cuh or solve_batch.cuh, instantiated. */
+/* Small dense systems in batches: solve_rows_batch.cuh, solve_tiles_batch.cuh or solve_batch.cuh, instantiated. */
 #include "emit.h"
 
 #include <stdio.h>
@@ -6,7 +6,18 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { MOST_ROWS = 64, MOST_SIDES = 16, REGISTER_WORDS = 176, REGISTER_WORDS_C128 = 112, ROWS_WORDS = 144 };
+enum {
+    MOST_ROWS = 64,
+    MOST_SIDES = 16,
+    REGISTER_WORDS = 176,
+    REGISTER_WORDS_C128 = 112,
+    ROWS_WORDS = 144,
+    LEAST_TILED = 33,
+    LEAST_TILED_LU = 40, /* where a matrix would fit a warp by rows, too */
+    MOST_TILED = 128,
+    TILE_WORDS = 144,
+    SCHEDULER_WORDS = 512 /* registers for each thread of a warp that is alone on its scheduler */
+};
 
 static bool is_real(mfi_ctype c)
 {
@@ -62,6 +73,64 @@ static bool by_rows(mfi_solve_shape *s, const mfi_solve *f, int words, int vecto
     return true;
 }
 
+/* As solve::tiles counts: what a thread holds of the matrix, and shared memory. 0 words: it does not fit the registers. */
+static int tile_words(const mfi_solve_shape *s, int warps, int words, int vector, size_t *shared)
+{
+    int block = warps >= 4 ? 16 : 8, ways = 32 * warps / block, panels = (int)mfi_ceil_div(s->n, block);
+    int padded = panels * block, tile = panels * (padded / ways + (int)mfi_ceil_div(s->sides, ways)) * words;
+    int numbers = padded + block + (warps > 1 ? 2 * warps : 0), ld = (int)mfi_ceil_div(padded + s->sides, vector) | 1;
+    *shared =
+        (size_t)(padded * ld * vector + (warps > 1 ? 2 * warps * block : 0) + padded * s->sides) * (size_t)(4 * words) +
+        (size_t)rounded(4 * numbers, 4 * words * vector);
+    return tile <= TILE_WORDS ? tile : 0;
+}
+
+/* The kernel for exactly this size, for matrices that warps hold as tiles: as few as can. */
+static bool by_tiles(mfi_solve_shape *s, const mfi_solve *f, const mfi_caps *c, int words, int vector)
+{
+    mfi_solve_shape t = *s;
+    int tile = 0;
+    bool factors = f->solver == MFI_CHOLESKY || f->solver == MFI_POSV || f->solver == MFI_LU_SOLVE;
+    if (!factors || f->n < LEAST_TILED || f->n > MOST_TILED)
+        return false;
+    t.n = (int)f->n;
+    t.sides = f->solver == MFI_CHOLESKY ? 0 : (int)f->nrhs;
+    for (t.warps = 1; t.warps <= 8 && !tile; t.warps *= 2)
+        tile = tile_words(&t, t.warps, words, vector, &t.shared);
+    if (!tile || t.shared > c->shared_bytes)
+        return false;
+    t.warps /= 2;
+    t.group = t.threads = 32 * t.warps;
+    t.resident = SCHEDULER_WORDS / rounded(tile + (words > 1 ? 64 : 32), 8) * 4 / t.warps;
+    t.resident = t.resident > 0 ? t.resident : 1;
+    *s = t;
+    return true;
+}
+
+/* A thread for each row. */
+static bool by_threads(mfi_solve_shape *s, const mfi_solve *f, int words, int vector, mfi_bid *bid)
+{
+    MF_REFUSE_UNLESS(f->n <= MOST_ROWS, SIZE, "n=%lld: up to %d unknowns, a thread each", (long long)f->n, MOST_ROWS);
+    s->n = rounded(f->n, vector > 2 ? vector : 2);
+    s->sides = f->solver == MFI_CHOLESKY ? 0 : sides_of(f->nrhs);
+    MF_REFUSE_UNLESS((s->n + s->sides) * words <= (words == 4 ? REGISTER_WORDS_C128 : REGISTER_WORDS), SIZE,
+                     "a row of %d numbers of %d bytes does not fit a thread's registers", s->n + s->sides, 4 * words);
+    s->group = s->n <= 4 ? 4 : s->n <= 8 ? 8 : s->n <= 16 ? 16 : s->n <= 32 ? 32 : 64;
+    int columns = rounded(s->n, vector), per = columns * (columns + vector) + s->n * (s->sides ? s->sides : 1) + 8;
+    s->shared = (size_t)rounded(per, 4) * (size_t)(4 * words) * (size_t)(s->threads / s->group);
+    return true;
+}
+
+static void set_kind(mfi_solve_shape *s, const mfi_solve *f)
+{
+    s->kind = f->solver == MFI_CHOLESKY || f->solver == MFI_POSV ? MFI_SOLVE_CHOLESKY
+              : f->solver == MFI_LU_SOLVE                        ? MFI_SOLVE_LU
+                                                                 : MFI_SOLVE_WITH_FACTOR;
+    s->transpose = s->conjugate = f->solver != MFI_LU_SOLVE && (f->flags & MF_UPPER) != 0;
+    if (f->solver == MFI_TRSM)
+        triangle(s, f);
+}
+
 bool mfi_solve_shape_choose(mfi_solve_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     const mfi_solve *f = &p->u.solve;
@@ -69,26 +138,15 @@ bool mfi_solve_shape_choose(mfi_solve_shape *s, const mfi_problem *p, const mfi_
     memset(s, 0, sizeof *s);
     MF_REFUSE_UNLESS(is_real(f->ctype) || f->ctype == MFI_C64 || f->ctype == MFI_C128, DTYPE, "%s",
                      mfi_ctype_name(f->ctype));
-    MF_REFUSE_UNLESS(f->n >= 1 && f->n <= MOST_ROWS, SIZE, "n=%lld: 1 to %d unknowns, a thread each", (long long)f->n,
-                     MOST_ROWS);
     MF_REFUSE_UNLESS(factor || (f->nrhs >= 1 && f->nrhs <= MOST_SIDES), SIZE, "%lld right-hand sides, 1 to %d",
                      (long long)f->nrhs, MOST_SIDES);
-    int words = (int)mfi_ctype_size(f->ctype) / 4, vector = words >= 4 ? 1 : 4 / words;
-    s->n = rounded(f->n, vector > 2 ? vector : 2);
-    s->sides = factor ? 0 : sides_of(f->nrhs);
-    MF_REFUSE_UNLESS((s->n + s->sides) * words <= (words == 4 ? REGISTER_WORDS_C128 : REGISTER_WORDS), SIZE,
-                     "a row of %d numbers of %d bytes does not fit a thread's registers", s->n + s->sides, 4 * words);
-    s->kind = factor || f->solver == MFI_POSV ? MFI_SOLVE_CHOLESKY
-              : f->solver == MFI_LU_SOLVE     ? MFI_SOLVE_LU
-                                              : MFI_SOLVE_WITH_FACTOR;
-    s->transpose = s->conjugate = f->solver != MFI_LU_SOLVE && (f->flags & MF_UPPER) != 0;
-    if (f->solver == MFI_TRSM)
-        triangle(s, f);
-    s->group = s->n <= 4 ? 4 : s->n <= 8 ? 8 : s->n <= 16 ? 16 : s->n <= 32 ? 32 : 64;
+    set_kind(s, f);
     s->threads = 128;
-    int columns = rounded(s->n, vector), per = columns * (columns + vector) + s->n * (s->sides ? s->sides : 1) + 8;
-    if (!by_rows(s, f, words, vector))
-        s->shared = (size_t)rounded(per, 4) * (size_t)(4 * words) * (size_t)(s->threads / s->group);
+    int words = (int)mfi_ctype_size(f->ctype) / 4, vector = words >= 4 ? 1 : 4 / words;
+    bool lu = f->solver == MFI_LU_SOLVE && f->n >= LEAST_TILED_LU;
+    if (!(lu && by_tiles(s, f, c, words, vector)) && !by_rows(s, f, words, vector) &&
+        !by_tiles(s, f, c, words, vector) && !by_threads(s, f, words, vector, bid))
+        return false;
     while (s->shared + 1024 > c->shared_bytes && s->threads > s->group) {
         s->threads /= 2;
         s->shared /= 2;
@@ -107,7 +165,7 @@ static const char *word(bool value)
 
 const char *mfi_solve_skeleton(const mfi_solve_shape *s)
 {
-    return s->lanes ? "solve_rows_batch" : "solve_batch";
+    return s->lanes ? "solve_rows_batch" : s->warps ? "solve_tiles_batch" : "solve_batch";
 }
 
 void mfi_emit_solve_types(mfi_text *out, const mfi_problem *p, const mfi_solve_shape *s)
@@ -116,8 +174,8 @@ void mfi_emit_solve_types(mfi_text *out, const mfi_problem *p, const mfi_solve_s
     const mfi_solve *f = &p->u.solve;
     mf_dtype own = mfi_ctype_dtype(f->ctype);
     char lanes[16] = "";
-    if (s->lanes)
-        snprintf(lanes, sizeof lanes, ", %d", s->lanes);
+    if (s->lanes || s->warps)
+        snprintf(lanes, sizeof lanes, ", %d", s->lanes ? s->lanes : s->warps);
     mfi_text_add(out, "typedef mf::%s<mf::SOLVE_%s, %s, %d, %d, %s, %s, %s, %d, %d, %s, %s%s> batch;\n",
                  mfi_solve_skeleton(s), kinds[s->kind], mfi_emit_ctype(f->ctype), s->n, s->sides,
                  mfi_emit_storage(f->a.dtype), mfi_emit_storage(f->b.slot >= 0 ? f->b.dtype : own),
@@ -129,16 +187,20 @@ mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_
 {
     mfi_text text = {0};
     *out = (mfi_source){.text = NULL};
+    char resident[16] = "";
+    if (s->resident)
+        snprintf(resident, sizeof resident, ", %d", s->resident);
     mfi_text_add(&text, "#include \"device/%s.cuh\"\n\nnamespace\n{\n\n", mfi_solve_skeleton(s));
     mfi_emit_solve_types(&text, p, s);
     mfi_text_add(&text, "\n} // namespace\n\n");
     if (!text.failed) {
         snprintf(out->name, sizeof out->name, "mf_solve_%016llx",
                  (unsigned long long)XXH3_64bits(text.data, text.length));
-        mfi_text_add(&text,
-                     "extern \"C\" __global__ void __launch_bounds__(%d) %s(const __grid_constant__ batch::args a)\n{\n"
-                     "    MF_DYNAMIC_SHARED(uint4, shared);\n    batch::run(a, blockIdx.x, shared);\n}\n",
-                     s->threads, out->name);
+        mfi_text_add(
+            &text,
+            "extern \"C\" __global__ void __launch_bounds__(%d%s) %s(const __grid_constant__ batch::args a)\n{\n"
+            "    MF_DYNAMIC_SHARED(uint4, shared);\n    batch::run(a, blockIdx.x, shared);\n}\n",
+            s->threads, resident, out->name);
         out->text = mfi_text_take(&text);
     }
     mfi_text_free(&text);

@@ -88,8 +88,8 @@ template <class T, int N, int R, int WARPS> struct tiles {
     static constexpr int candidates = WARPS > 1 ? 2 * WARPS *block : 0;
     static constexpr int numbers = padded + block + (WARPS > 1 ? 2 * WARPS : 0); // of 4 bytes
     // Of T in shared memory, which is aligned to 16 bytes.
-    static constexpr int elements =
-        padded * ld + candidates + (numbers * 4 + (int)sizeof(T) * vector - 1) / ((int)sizeof(T) * vector) * vector;
+    static constexpr int elements = padded * (ld + R) + candidates +
+                                    (numbers * 4 + (int)sizeof(T) * vector - 1) / ((int)sizeof(T) * vector) * vector;
     // Keys of rows: their size above `low`, then names + the number of rows that follow, or, once chosen, only the step.
     static constexpr u32 names = padded > 64 ? 128 : 64, low = 2 * names - 1;
 
@@ -111,19 +111,19 @@ template <class T, int N, int R, int WARPS> struct tiles {
     // P A = L U: lines of U, with L^-1 P b beside them.
     MF_DEVICE int lu(bool across)
     {
-        T a[panels][panels * run], b[panels][some_sides];
-        begin<false, false>(a, b, across);
-        lu_panels<0>(a, b);
+        T a[panels][panels * run];
+        begin<false, false>(a, across);
+        lu_panels<0>(a);
         return diagonal_info();
     }
 
     // A = L L^H: lines of L^H, with L^-1 b beside them.
     template <bool CONJUGATE = false> MF_DEVICE int cholesky(bool across)
     {
-        T a[panels][panels * run], b[panels][some_sides];
+        T a[panels][panels * run];
         int info = 0;
-        begin<true, CONJUGATE>(a, b, across);
-        cholesky_panels<0>(a, b, info);
+        begin<true, CONJUGATE>(a, across);
+        cholesky_panels<0>(a, info);
         return info;
     }
 
@@ -161,11 +161,10 @@ template <class T, int N, int R, int WARPS> struct tiles {
     static MF_DEVICE int column() { return thread() / block * run; }
 
     MF_DEVICE T *candidate(int k) const { return lines + padded * ld + k % 2 * (WARPS * block); }
-    MF_DEVICE u32 *chosen() const
-    {
-        return (u32 *)(lines + padded * ld + candidates);
-    }                                                        // the step, for each row of a panel
-    MF_DEVICE u32 *gap() const { return chosen() + padded; } // rows that left from below
+    // Right-hand sides of rows; keys of a panel's rows, which then are names; rows that left from below.
+    MF_DEVICE T *waiting(int i) const { return lines + padded * ld + candidates + i * R; }
+    MF_DEVICE u32 *chosen() const { return (u32 *)waiting(padded); }
+    MF_DEVICE u32 *gap() const { return chosen() + padded; }
     MF_DEVICE u32 *best_of(int k) const { return gap() + block + k % 2 * WARPS; }
 
     // Multipliers of panel t for the rows below it, and the rows of it that move.
@@ -210,18 +209,17 @@ template <class T, int N, int R, int WARPS> struct tiles {
     }
 
     // From lines to tiles. What is beyond N is a unit matrix.
-    template <bool LOWER, bool CONJUGATE>
-    MF_DEVICE void begin(T (&a)[panels][panels * run], T (&b)[panels][some_sides], bool across)
+    template <bool LOWER, bool CONJUGATE> MF_DEVICE void begin(T (&a)[panels][panels * run], bool across) const
     {
         if constexpr (padded > N) {
             for (int e = thread(); e < (padded - N) * padded; e += threads) {
                 int i = N + e / padded, j = e % padded;
                 line(i)[j] = line(j)[i] = from_real(real(i == j ? 1 : 0), T());
             }
-            for (int e = thread(); e < (padded - N) * R; e += threads)
-                side(N + e / (R > 0 ? R : 1))[e % (R > 0 ? R : 1)] = T();
             sync();
         }
+        for (int e = thread(); e < padded * R; e += threads)
+            waiting(0)[e] = e < N * R ? side(e / (R > 0 ? R : 1))[e % (R > 0 ? R : 1)] : T();
         MF_UNROLL
         for (int p = 0; p < panels; p++) {
             const int i = p * block + row();
@@ -241,11 +239,29 @@ template <class T, int N, int R, int WARPS> struct tiles {
                         a[p][c * run + e] = conjugate_of(a[p][c * run + e]);
                 }
             }
-            MF_UNROLL
-            for (int s = 0; s < sides; s++)
-                b[p][s] = side_of(s) < R ? side(i)[side_of(s)] : T();
         }
         sync();
+    }
+
+    // A thread's right-hand sides wait in shared memory while a panel is factored.
+    template <int t> MF_DEVICE void take_sides(T (&b)[panels][some_sides]) const
+    {
+        MF_UNROLL
+        for (int p = t; p < panels; p++) {
+            MF_UNROLL
+            for (int s = 0; s < sides; s++)
+                b[p][s] = side_of(s) < R ? waiting(p * block + row())[side_of(s)] : T();
+        }
+    }
+    template <int t> MF_DEVICE void leave_sides(const T (&b)[panels][some_sides]) const
+    {
+        MF_UNROLL
+        for (int p = t; p < panels; p++) {
+            MF_UNROLL
+            for (int s = 0; s < sides; s++)
+                if (side_of(s) < R)
+                    waiting(p * block + row())[side_of(s)] = b[p][s];
+        }
     }
     static MF_DEVICE int side_of(int s) { return thread() / block + ways * s; }
 
@@ -302,6 +318,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 }
             }
         }
+        leave_sides<t + 1>(b);
         sync();
     }
 
@@ -508,16 +525,18 @@ template <class T, int N, int R, int WARPS> struct tiles {
         sync();
     }
 
-    template <int t> MF_DEVICE void lu_panels(T (&a)[panels][panels * run], T (&b)[panels][some_sides]) const
+    template <int t> MF_DEVICE void lu_panels(T (&a)[panels][panels * run]) const
     {
         if constexpr (t < panels) {
             spread_panel<t>(a);
-            own_rows own = lu_panel<t>();
+            const own_rows own = lu_panel<t>();
+            T b[panels][some_sides];
+            take_sides<t>(b);
             exchange_rows<t>(a, b, own);
             lu_lines<t>();
             if constexpr (t + 1 < panels)
                 update<t, false>(a, b);
-            lu_panels<t + 1>(a, b);
+            lu_panels<t + 1>(a);
         }
     }
 
@@ -567,7 +586,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
         }
         MF_UNROLL
         for (int r = 0; r < R; r++)
-            y[r] = spread_sides(t)[own * R + r];
+            y[r] = waiting(t * block + own)[r];
         sync();
         cholesky_steps<t, 0, S>(d, m, y, info);
         if (thread() < block) {
@@ -592,23 +611,17 @@ template <class T, int N, int R, int WARPS> struct tiles {
         sync();
     }
 
-    // Right-hand sides of panel t's rows, behind its rows.
-    MF_DEVICE T *spread_sides(int t) const { return line(t * block) + (padded - t * block) * short_ld; }
-
-    template <int t>
-    MF_DEVICE void cholesky_panels(T (&a)[panels][panels * run], T (&b)[panels][some_sides], int &info) const
+    template <int t> MF_DEVICE void cholesky_panels(T (&a)[panels][panels * run], int &info) const
     {
         if constexpr (t < panels) {
-            static_assert((padded - t * block) * (ld - short_ld) >= block * R, "right-hand sides fit behind the panel");
-            MF_UNROLL
-            for (int s = 0; s < sides; s++)
-                if (side_of(s) < R)
-                    spread_sides(t)[row() * R + side_of(s)] = b[t][s];
             spread_panel<t>(a);
             cholesky_panel<t>(info);
-            if constexpr (t + 1 < panels)
+            if constexpr (t + 1 < panels) {
+                T b[panels][some_sides];
+                take_sides<t + 1>(b);
                 update<t, true>(a, b);
-            cholesky_panels<t + 1>(a, b, info);
+            }
+            cholesky_panels<t + 1>(a, info);
         }
     }
 
