@@ -214,7 +214,9 @@ template <class T, int N, int R, int WARPS> struct tiles {
         if constexpr (padded > N) {
             for (int e = thread(); e < (padded - N) * padded; e += threads) {
                 int i = N + e / padded, j = e % padded;
-                line(i)[j] = line(j)[i] = from_real(real(i == j ? 1 : 0), T());
+                line(i)[j] = from_real(real(i == j ? 1 : 0), T());
+                if (j < N)
+                    line(j)[i] = T();
             }
             sync();
         }
