@@ -78,7 +78,7 @@ static int tile_words(const mfi_solve_shape *s, int warps, int words, int vector
 {
     int block = warps >= 4 ? 16 : 8, ways = 32 * warps / block, panels = (int)mfi_ceil_div(s->n, block);
     int padded = panels * block, tile = panels * (padded / ways + (int)mfi_ceil_div(s->sides, ways)) * words;
-    int numbers = padded + block + (warps > 1 ? 2 * warps : 0), ld = (int)mfi_ceil_div(padded + s->sides, vector) | 1;
+    int numbers = padded + block + 2 * warps, ld = (int)mfi_ceil_div(padded + s->sides, vector) | 1;
     *shared =
         (size_t)(padded * ld * vector + (warps > 1 ? 2 * warps * block : 0) + padded * s->sides) * (size_t)(4 * words) +
         (size_t)rounded(4 * numbers, 4 * words * vector);

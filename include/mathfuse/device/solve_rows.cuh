@@ -86,6 +86,29 @@ template <class T> struct divisor {
     MF_DEVICE T of(T x) const { return by_real(x, lift) * inverse; }
 };
 
+// Division of numbers that are not larger than d, or little, by d.
+template <class T> struct quotient : divisor<T> {
+    explicit MF_DEVICE quotient(T d) : divisor<T>(d) {}
+};
+// By a power of two that leaves a number near 1, then by that.
+template <> struct quotient<float> {
+    float lift, inverse;
+    explicit MF_DEVICE quotient(float d)
+    {
+        const i32 smallest = 0x800000, power = 0x7f000000 - (i32)(bits_of(d) & 0x7f800000u);
+        lift = float_of((u32)(power > smallest ? power : smallest));
+#if defined(__CUDA_ARCH__)
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(d * lift));
+#else
+        inverse = 1.0f / (d * lift);
+#endif
+    }
+    MF_DEVICE float of(float x) const
+    {
+        return x * lift * inverse;
+    }
+};
+
 // Positive numbers in order, and NaN last; for doubles coarsely.
 MF_DEVICE u32 order_of(float x)
 {
@@ -99,6 +122,27 @@ MF_DEVICE u32 order_of(double x)
     } a;
     a.value = x;
     return (a.word[1] & 0x7fffffffu) + (a.word[0] != 0 ? 1u : 0u);
+}
+
+// Sizes of pivots: their bits are enough where the sign is dropped anyway.
+template <class T> MF_DEVICE real_t<T> size_of(T x)
+{
+    if constexpr (is_complex<T>)
+        return one_norm(x);
+    else
+        return x;
+}
+
+// The union of the lanes' sets.
+MF_DEVICE u32 any_of_warp(u32 x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_or_sync(0xffffffffu, x);
+#else
+    for (int mask = 1; mask < 32; mask *= 2)
+        x |= __shfl_xor_sync(0xffffffffu, x, mask);
+    return x;
+#endif
 }
 
 // The largest of a group of LANES lanes, for all of it.

@@ -6,8 +6,7 @@
 //   G g(memory + threadIdx.x / G::threads * G::elements);
 //   ...                                                  // g.line(i)[j] = A[i][j], g.side(i)[r] = b[i][r], all by all threads
 //   int info = g.lu(false);                              // or g.cholesky(false); true: g.line(j)[i] is A[i][j]
-//   g.finish();
-//   ...                                                  // g.side(i)[r] is now x[i]
+//   g.finish();                                          // g.side(i)[r] is now x[i]
 //
 // T: float, double, c64 or c128. All threads of the matrix call together; with more than one warp they are a block. info: 0, or 1 +
 // the index of the first pivot that is not positive (Cholesky; NaN is not) or zero (LU), as in LAPACK; the results are then of no
@@ -26,50 +25,6 @@ namespace mf
 namespace solve
 {
 
-// Sizes of pivots: their bits are enough where the sign is dropped anyway.
-template <class T> MF_DEVICE real_t<T> size_of(T x)
-{
-    if constexpr (is_complex<T>)
-        return one_norm(x);
-    else
-        return x;
-}
-
-// The union of the lanes' sets.
-MF_DEVICE u32 any_of_warp(u32 x)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    return __reduce_or_sync(0xffffffffu, x);
-#else
-    for (int mask = 1; mask < 32; mask *= 2)
-        x |= __shfl_xor_sync(0xffffffffu, x, mask);
-    return x;
-#endif
-}
-
-// Division of numbers that are not larger than d, or little, by d.
-template <class T> struct quotient : divisor<T> {
-    explicit MF_DEVICE quotient(T d) : divisor<T>(d) {}
-};
-// By a power of two that leaves a number near 1, then by that.
-template <> struct quotient<float> {
-    float lift, inverse;
-    explicit MF_DEVICE quotient(float d)
-    {
-        const i32 smallest = 0x800000, power = 0x7f000000 - (i32)(bits_of(d) & 0x7f800000u);
-        lift = float_of((u32)(power > smallest ? power : smallest));
-#if defined(__CUDA_ARCH__)
-        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(d * lift));
-#else
-        inverse = 1.0f / (d * lift);
-#endif
-    }
-    MF_DEVICE float of(float x) const
-    {
-        return x * lift * inverse;
-    }
-};
-
 // N unknowns, 33 to 128; R right-hand sides, 0 for none (Cholesky).
 template <class T, int N, int R, int WARPS> struct tiles {
     static_assert(N >= 33 && N <= 128, "33 to 128 unknowns");
@@ -81,20 +36,20 @@ template <class T, int N, int R, int WARPS> struct tiles {
     static constexpr int ways = threads / block, run = block / ways;         // a thread has `run` neighbouring columns
     static constexpr int panels = (N + block - 1) / block, padded = panels * block;
     static constexpr int sides = (R + ways - 1) / ways, some_sides = sides > 0 ? sides : 1; // of a thread
-    static constexpr int words = block / vector;
     // Between lines in shared memory: an odd number of 16-byte words, so that lanes read a line each without conflicts.
     static constexpr int ld = ((padded + R + vector - 1) / vector | 1) * vector;
     static constexpr int short_ld = block + vector; // of a panel's rows
-    static constexpr int candidates = WARPS > 1 ? 2 * WARPS *block : 0;
-    static constexpr int numbers = padded + block + (WARPS > 1 ? 2 * WARPS : 0); // of 4 bytes
+    static constexpr int candidates = WARPS == 1 ? 0 : 2 * WARPS * block, numbers = padded + block + 2 * WARPS;
     // Of T in shared memory, which is aligned to 16 bytes.
     static constexpr int elements = padded * (ld + R) + candidates +
                                     (numbers * 4 + (int)sizeof(T) * vector - 1) / ((int)sizeof(T) * vector) * vector;
     // Keys of rows: their size above `low`, then names + the number of rows that follow, or, once chosen, only the step.
     static constexpr u32 names = padded > 64 ? 128 : 64, low = 2 * names - 1;
 
-    T *lines;
+    typedef T tile[panels][panels * run];
+    typedef T tile_sides[panels][some_sides];
 
+    T *lines;
     explicit MF_DEVICE tiles(T *shared) : lines(shared) {}
 
     MF_DEVICE T *line(int k) const { return lines + k * ld; }
@@ -111,7 +66,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
     // P A = L U: lines of U, with L^-1 P b beside them.
     MF_DEVICE int lu(bool across)
     {
-        T a[panels][panels * run];
+        tile a;
         begin<false, false>(a, across);
         lu_panels<0>(a);
         return diagonal_info();
@@ -120,7 +75,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
     // A = L L^H: lines of L^H, with L^-1 b beside them.
     template <bool CONJUGATE = false> MF_DEVICE int cholesky(bool across)
     {
-        T a[panels][panels * run];
+        tile a;
         int info = 0;
         begin<true, CONJUGATE>(a, across);
         cholesky_panels<0>(a, info);
@@ -134,11 +89,10 @@ template <class T, int N, int R, int WARPS> struct tiles {
             T own[R > 0 ? R : 1];
             solve_block(t, own);
             sync();
-            if (thread() < block) {
-                MF_UNROLL
-                for (int r = 0; r < R; r++)
+            MF_UNROLL
+            for (int r = 0; r < R; r++)
+                if (thread() < block)
                     side(t * block + thread())[r] = own[r];
-            }
         }
         sync();
     }
@@ -150,7 +104,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
         MF_UNROLL
         for (int s = (N + 31) / 32 - 1; s >= 0; s--) {
             const int i = s * 32 + (int)threadIdx.x % 32;
-            u32 votes = __ballot_sync(0xffffffffu, i < N && one_norm(line(i < N ? i : 0)[i < N ? i : 0]) == real(0));
+            u32 votes = __ballot_sync(0xffffffffu, i < N && one_norm(line(i)[i]) == real(0));
             failed = votes ? (u32)__ffs((int)votes) + 32u * (u32)s : failed;
         }
         return (int)failed;
@@ -170,8 +124,8 @@ template <class T, int N, int R, int WARPS> struct tiles {
     // Multipliers of panel t for the rows below it, and the rows of it that move.
     MF_DEVICE T *multipliers(int t) const { return line((t + 1) * block); }
     template <int t> struct moving {
-        static constexpr int rest = padded - (t + 1) * block, columns = rest / ways;
-        static constexpr int size = (columns + sides + vector - 1) / vector * vector;
+        static constexpr int rest = padded - (t + 1) * block, columns = rest / ways,
+                             size = (columns + sides + vector - 1) / vector * vector;
         static_assert(rest == 0 || block * ways * size <= rest * (ld - short_ld), "they fit the lines that are free");
     };
     template <int t> MF_DEVICE T *moved(u32 k) const
@@ -182,7 +136,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
     template <int COUNT> static MF_DEVICE void read(T *to, const T *from)
     {
         pack<T, COUNT> q;
-        load_pack<COUNT * sizeof(T) <= 16 ? COUNT * sizeof(T) : 16>(q, from);
+        load_pack<16>(q, from);
         MF_UNROLL
         for (int e = 0; e < COUNT; e++)
             to[e] = q.v[e];
@@ -193,23 +147,10 @@ template <class T, int N, int R, int WARPS> struct tiles {
         MF_UNROLL
         for (int e = 0; e < COUNT; e++)
             q.v[e] = from[e];
-        store_pack<COUNT * sizeof(T) <= 16 ? COUNT * sizeof(T) : 16>(to, q);
+        store_pack<16>(to, q);
     }
-    template <int COUNT> static MF_DEVICE void read_words(T (&to)[COUNT], const T *from)
-    {
-        MF_UNROLL
-        for (int c = 0; c < COUNT; c += vector)
-            read<vector>(to + c, from + c);
-    }
-    template <int COUNT> static MF_DEVICE void write_words(T *to, const T (&from)[COUNT])
-    {
-        MF_UNROLL
-        for (int c = 0; c < COUNT; c += vector)
-            write<vector>(to + c, from + c);
-    }
-
     // From lines to tiles. What is beyond N is a unit matrix.
-    template <bool LOWER, bool CONJUGATE> MF_DEVICE void begin(T (&a)[panels][panels * run], bool across) const
+    template <bool LOWER, bool CONJUGATE> MF_DEVICE void begin(tile &a, bool across) const
     {
         if constexpr (padded > N) {
             for (int e = thread(); e < (padded - N) * padded; e += threads) {
@@ -235,40 +176,36 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 } else {
                     read<run>(a[p] + c * run, line(i) + j);
                 }
-                if constexpr (CONJUGATE) {
-                    MF_UNROLL
-                    for (int e = 0; e < run; e++)
-                        a[p][c * run + e] = conjugate_of(a[p][c * run + e]);
-                }
+                MF_UNROLL
+                for (int e = 0; e < run && CONJUGATE; e++)
+                    a[p][c * run + e] = conjugate_of(a[p][c * run + e]);
             }
         }
         sync();
     }
 
     // A thread's right-hand sides wait in shared memory while a panel is factored.
-    template <int t> MF_DEVICE void take_sides(T (&b)[panels][some_sides]) const
+    template <int t> MF_DEVICE void take_sides(tile_sides &b) const
     {
         MF_UNROLL
-        for (int p = t; p < panels; p++) {
-            MF_UNROLL
-            for (int s = 0; s < sides; s++)
-                b[p][s] = side_of(s) < R ? waiting(p * block + row())[side_of(s)] : T();
+        for (int e = t * sides; e < panels * sides; e++) {
+            const int p = e / some_sides, s = e % some_sides;
+            b[p][s] = side_of(s) < R ? waiting(p * block + row())[side_of(s)] : T();
         }
     }
-    template <int t> MF_DEVICE void leave_sides(const T (&b)[panels][some_sides]) const
+    template <int t> MF_DEVICE void leave_sides(const tile_sides &b) const
     {
         MF_UNROLL
-        for (int p = t; p < panels; p++) {
-            MF_UNROLL
-            for (int s = 0; s < sides; s++)
-                if (side_of(s) < R)
-                    waiting(p * block + row())[side_of(s)] = b[p][s];
+        for (int e = t * sides; e < panels * sides; e++) {
+            const int p = e / some_sides, s = e % some_sides;
+            if (side_of(s) < R)
+                waiting(p * block + row())[side_of(s)] = b[p][s];
         }
     }
     static MF_DEVICE int side_of(int s) { return thread() / block + ways * s; }
 
     // Panel t, row after row, where its rows lie from now on.
-    template <int t> MF_DEVICE void spread_panel(const T (&a)[panels][panels * run]) const
+    template <int t> MF_DEVICE void spread_panel(const tile &a) const
     {
         MF_UNROLL
         for (int p = t; p < panels; p++)
@@ -289,10 +226,10 @@ template <class T, int N, int R, int WARPS> struct tiles {
     }
 
     // The rest -= multipliers * lines of panel t.
-    template <int t, bool LOWER> MF_DEVICE void update(T (&a)[panels][panels * run], T (&b)[panels][some_sides]) const
+    template <int t, bool LOWER> MF_DEVICE void update(tile &a, tile_sides &b) const
     {
         MF_UNROLL
-        for (int w = 0; w < words; w++) {
+        for (int w = 0; w < block / vector; w++) {
             T f[panels][vector];
             MF_UNROLL
             for (int p = t + 1; p < panels; p++)
@@ -305,10 +242,9 @@ template <class T, int N, int R, int WARPS> struct tiles {
                     T v[run];
                     read<run>(v, u + c * block + column());
                     MF_UNROLL
-                    for (int p = LOWER ? c : t + 1; p < panels; p++) {
-                        MF_UNROLL
-                        for (int x = 0; x < run; x++)
-                            a[p][c * run + x] = a[p][c * run + x] - f[p][e] * v[x];
+                    for (int i = (LOWER ? c : t + 1) * run; i < panels * run; i++) {
+                        T &x = a[i / run][c * run + i % run];
+                        x = x - f[i / run][e] * v[i % run];
                     }
                 }
                 MF_UNROLL
@@ -344,7 +280,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
             MF_UNROLL
             for (int s = 0; s < S; s++)
                 if (m.name[s] == (best & low) && (best & names))
-                    write_words<block>(candidate(k) + warp * block, m.a[s]);
+                    write<block>(candidate(k) + warp * block, m.a[s]);
             if (thread() % 32 == 0)
                 best_of(k)[warp] = best;
             sync();
@@ -356,18 +292,18 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 first = other > first ? other : first;
             }
             best = first;
-            read_words<block>(u, candidate(k) + from * block);
+            read<block>(u, candidate(k) + from * block);
         }
         MF_UNROLL
         for (int s = 0; s < S; s++)
             if (m.name[s] == (best & low)) {
                 m.waits[s] = 0;
                 m.name[s] = k;
-                write_words<block>(line(t * block + k) + t * block, m.a[s]);
+                write<block>(line(t * block + k) + t * block, m.a[s]);
             }
         if constexpr (WARPS == 1) {
             __syncwarp();
-            read_words<block>(u, line(t * block + k) + t * block);
+            read<block>(u, line(t * block + k) + t * block);
         }
     }
 
@@ -419,7 +355,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
         for (int s = 0; s < S; s++) {
             const int i = thread() + threads * s;
             const bool here = count % threads == 0 || i < count;
-            read_words<block>(m.a[s], line(t * block) + (here ? i : 0) * short_ld);
+            read<block>(m.a[s], line(t * block) + (here ? i : 0) * short_ld);
             m.waits[s] = here ? ~low : 0u;
             m.name[s] = here ? low - (u32)i : 0u;
         }
@@ -447,7 +383,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 const int i = thread() + threads * s;
                 if (i < count && m.name[s] >= names) {
                     u32 place = i < block ? gap()[below(own.stay, (u32)i)] : (u32)i;
-                    write_words<block>(multipliers(t) + ((int)place - block) * short_ld, m.a[s]);
+                    write<block>(multipliers(t) + ((int)place - block) * short_ld, m.a[s]);
                 }
             }
         }
@@ -464,8 +400,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
     }
 
     // Chosen rows become lines of U; the panel's other rows take the places of those that left from below.
-    template <int t>
-    MF_DEVICE void exchange_rows(T (&a)[panels][panels * run], T (&b)[panels][some_sides], own_rows own) const
+    template <int t> MF_DEVICE void exchange_rows(tile &a, tile_sides &b, own_rows own) const
     {
         typedef moving<t> gone;
         u32 name[panels];
@@ -482,14 +417,14 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 for (int e = 0; e < gone::size; e++)
                     q[e] = e < gone::columns ? a[t][(t + 1) * run + (e < gone::columns ? e : 0)]
                                              : b[t][e - gone::columns < sides ? e - gone::columns : 0];
-                write_words<gone::size>(moved<t>(below(own.stay, (u32)row())), q);
+                write<gone::size>(moved<t>(below(own.stay, (u32)row())), q);
             }
         sync();
         MF_UNROLL
         for (int p = t + 1; p < panels; p++)
             if (name[p] < names) {
                 T q[gone::size];
-                read_words<gone::size>(q, moved<t>(below(own.outside, name[p])));
+                read<gone::size>(q, moved<t>(below(own.outside, name[p])));
                 MF_UNROLL
                 for (int e = 0; e < gone::columns; e++)
                     a[p][(t + 1) * run + e] = q[e];
@@ -527,12 +462,12 @@ template <class T, int N, int R, int WARPS> struct tiles {
         sync();
     }
 
-    template <int t> MF_DEVICE void lu_panels(T (&a)[panels][panels * run]) const
+    template <int t> MF_DEVICE void lu_panels(tile &a) const
     {
         if constexpr (t < panels) {
             spread_panel<t>(a);
             const own_rows own = lu_panel<t>();
-            T b[panels][some_sides];
+            tile_sides b;
             take_sides<t>(b);
             exchange_rows<t>(a, b, own);
             lu_lines<t>();
@@ -580,11 +515,11 @@ template <class T, int N, int R, int WARPS> struct tiles {
         constexpr int count = padded - (t + 1) * block, S = (count + threads - 1) / threads;
         const int own = thread() % block;
         T d[block], m[S > 0 ? S : 1][block], y[R > 0 ? R : 1];
-        read_words<block>(d, line(t * block) + own * short_ld);
+        read<block>(d, line(t * block) + own * short_ld);
         MF_UNROLL
         for (int s = 0; s < S; s++) {
             const int i = thread() + threads * s;
-            read_words<block>(m[s], line(t * block) + (block + (i < count ? i : 0)) * short_ld);
+            read<block>(m[s], line(t * block) + (block + (i < count ? i : 0)) * short_ld);
         }
         MF_UNROLL
         for (int r = 0; r < R; r++)
@@ -607,19 +542,19 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 MF_UNROLL
                 for (int k = 0; k < block; k++)
                     line(t * block + k)[(t + 1) * block + i] = conjugate_of(m[s][k]);
-                write_words<block>(multipliers(t) + i * short_ld, m[s]);
+                write<block>(multipliers(t) + i * short_ld, m[s]);
             }
         }
         sync();
     }
 
-    template <int t> MF_DEVICE void cholesky_panels(T (&a)[panels][panels * run], int &info) const
+    template <int t> MF_DEVICE void cholesky_panels(tile &a, int &info) const
     {
         if constexpr (t < panels) {
             spread_panel<t>(a);
             cholesky_panel<t>(info);
             if constexpr (t + 1 < panels) {
-                T b[panels][some_sides];
+                tile_sides b;
                 take_sides<t + 1>(b);
                 update<t, true>(a, b);
             }
@@ -634,7 +569,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
     {
         const int i = thread() % block;
         T v[block];
-        read_words<block>(v, line(t * block + i) + t * block);
+        read<block>(v, line(t * block + i) + t * block);
         divisor<T> by(line(t * block + i)[t * block + i]);
         MF_UNROLL
         for (int k = 0; k < block; k++)
@@ -650,7 +585,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
             own[r] = y * by.inverse;
             for (int above = thread(); above < t * block; above += threads) {
                 T u[block], sum = side(above)[r];
-                read_words<block>(u, line(above) + t * block);
+                read<block>(u, line(above) + t * block);
                 MF_UNROLL
                 for (int k = 0; k < block; k++)
                     sum = sum - u[k] * x[k];
