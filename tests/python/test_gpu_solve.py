@@ -82,6 +82,50 @@ def test_results(n, nrhs, dtype):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(
+    "dtype, n, nrhs",
+    [
+        ("f32", 64, 1),
+        ("f32", 48, 16),
+        ("f32", 72, 2),
+        ("f32", 100, 3),
+        ("f32", 128, 1),
+        ("f64", 64, 1),
+        ("f64", 99, 2),
+        ("f64", 128, 1),
+        ("c64", 64, 1),
+        ("c64", 128, 1),
+        ("c128", 40, 1),
+        ("c128", 64, 1),
+    ],
+)
+def test_results_of_tiles(dtype, n, nrhs):
+    torch = pytest.importorskip("torch")
+    definite, general, b = arrays((301,), n, nrhs, dtype)
+    wide = np.complex128 if dtype[0] == "c" else np.float64
+    eps = np.finfo(DTYPES[dtype][0]).eps
+    for a, options in ((general, {}), (definite, {"assume_a": "pos"})):
+        for turned in (False, True):
+            device = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
+            stored = device[0].mT.contiguous().mT if turned else device[0]
+            plan = mf.plan(lambda a, b, o=options: mf.linalg.solve(a, b, check=False, **o), stored, device[1])
+            assert json.loads(plan.explain("json"))["steps"][0]["provider"] == "generated_solve"
+            x, info = plan.run(stored, device[1])
+            again, _ = plan.run(stored, device[1])
+            assert not info.any() and torch.equal(x, again), "reruns are bit-identical"
+            x = x.cpu().numpy().astype(wide)
+            scale = np.abs(a).sum(2).max(1) * np.abs(x).max((1, 2))
+            assert (np.abs(a.astype(wide) @ x - b).max((1, 2)) / scale).max() < 10 * eps, options
+    got = on_gpu(FUNCTIONS["cholesky"], definite, b)
+    assert np.abs(got - np.linalg.cholesky(definite.astype(wide))).max() < 100 * eps * np.abs(definite).max()
+    bad = definite.copy()
+    bad[7, n // 2, n // 2] = -1
+    bad[9, n - 1, n - 1] = np.nan
+    _, info = mf.linalg.solve(torch.from_numpy(bad).cuda(), device[1], assume_a="pos", check=False)
+    assert {int(i): int(info[i]) for i in info.nonzero()[:, 0]} == {7: n // 2 + 1, 9: n}
+
+
+@pytest.mark.gpu
 def test_pivoting_and_failures():
     torch = pytest.importorskip("torch")
     a = np.zeros((3, 4, 4), np.float32)
