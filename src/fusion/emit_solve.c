@@ -13,8 +13,9 @@ enum {
     REGISTER_WORDS_C128 = 112,
     ROWS_WORDS = 144,
     LEAST_TILED = 33,
-    LEAST_TILED_LU = 40, /* where a matrix would fit a warp by rows, too */
     MOST_TILED = 128,
+    LEAST_TILED_LU = 40, /* where a matrix would fit a warp by rows, too: measured on an H200 */
+    MOST_TILED_LU = 48,
     TILE_WORDS = 144,
     SCHEDULER_WORDS = 512 /* registers for each thread of a warp that is alone on its scheduler */
 };
@@ -143,7 +144,7 @@ bool mfi_solve_shape_choose(mfi_solve_shape *s, const mfi_problem *p, const mfi_
     set_kind(s, f);
     s->threads = 128;
     int words = (int)mfi_ctype_size(f->ctype) / 4, vector = words >= 4 ? 1 : 4 / words;
-    bool lu = f->solver == MFI_LU_SOLVE && f->n >= LEAST_TILED_LU;
+    bool lu = f->solver == MFI_LU_SOLVE && f->n >= LEAST_TILED_LU && f->n <= MOST_TILED_LU;
     if (!(lu && by_tiles(s, f, c, words, vector)) && !by_rows(s, f, words, vector) &&
         !by_tiles(s, f, c, words, vector) && !by_threads(s, f, words, vector, bid))
         return false;
