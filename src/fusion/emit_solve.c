@@ -14,8 +14,6 @@ enum {
     ROWS_WORDS = 144,
     LEAST_TILED = 33,
     MOST_TILED = 128,
-    LEAST_TILED_LU = 40, /* where a matrix would fit a warp by rows, too: measured on an H200 */
-    MOST_TILED_LU = 48,
     TILE_WORDS = 144,
     SCHEDULER_WORDS = 512 /* registers for each thread of a warp that is alone on its scheduler */
 };
@@ -59,11 +57,17 @@ static int lanes_of(int64_t n, int64_t sides, int words)
     return 0;
 }
 
+/* Of a row in registers. */
+static int most_words(int words)
+{
+    return words == 4 ? REGISTER_WORDS_C128 : REGISTER_WORDS;
+}
+
 /* The kernel for exactly this size, where a matrix fits a warp. */
 static bool by_rows(mfi_solve_shape *s, const mfi_solve *f, int words, int vector)
 {
     int64_t sides = f->solver == MFI_CHOLESKY ? 0 : f->nrhs;
-    s->lanes = lanes_of(f->n, sides, words);
+    s->lanes = (f->n + sides) * words <= most_words(words) ? lanes_of(f->n, sides, words) : 0;
     if (!s->lanes)
         return false;
     s->n = (int)f->n;
@@ -114,7 +118,7 @@ static bool by_threads(mfi_solve_shape *s, const mfi_solve *f, int words, int ve
     MF_REFUSE_UNLESS(f->n <= MOST_ROWS, SIZE, "n=%lld: up to %d unknowns, a thread each", (long long)f->n, MOST_ROWS);
     s->n = rounded(f->n, vector > 2 ? vector : 2);
     s->sides = f->solver == MFI_CHOLESKY ? 0 : sides_of(f->nrhs);
-    MF_REFUSE_UNLESS((s->n + s->sides) * words <= (words == 4 ? REGISTER_WORDS_C128 : REGISTER_WORDS), SIZE,
+    MF_REFUSE_UNLESS((s->n + s->sides) * words <= most_words(words), SIZE,
                      "a row of %d numbers of %d bytes does not fit a thread's registers", s->n + s->sides, 4 * words);
     s->group = s->n <= 4 ? 4 : s->n <= 8 ? 8 : s->n <= 16 ? 16 : s->n <= 32 ? 32 : 64;
     int columns = rounded(s->n, vector), per = columns * (columns + vector) + s->n * (s->sides ? s->sides : 1) + 8;
@@ -144,9 +148,7 @@ bool mfi_solve_shape_choose(mfi_solve_shape *s, const mfi_problem *p, const mfi_
     set_kind(s, f);
     s->threads = 128;
     int words = (int)mfi_ctype_size(f->ctype) / 4, vector = words >= 4 ? 1 : 4 / words;
-    bool lu = f->solver == MFI_LU_SOLVE && f->n >= LEAST_TILED_LU && f->n <= MOST_TILED_LU;
-    if (!(lu && by_tiles(s, f, c, words, vector)) && !by_rows(s, f, words, vector) &&
-        !by_tiles(s, f, c, words, vector) && !by_threads(s, f, words, vector, bid))
+    if (!by_rows(s, f, words, vector) && !by_tiles(s, f, c, words, vector) && !by_threads(s, f, words, vector, bid))
         return false;
     while (s->shared + 1024 > c->shared_bytes && s->threads > s->group) {
         s->threads /= 2;
