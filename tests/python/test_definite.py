@@ -122,7 +122,8 @@ def test_right_hand_sides_that_broadcast_over_more_matrices(rng):
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(
-    "n, batch, provider", [(16, (1000,), "generated_solve"), (100, (50,), "cusolver"), (500, (), "cusolver")]
+    "n, batch, provider",
+    [(16, (1000,), "generated_solve"), (100, (50,), "generated_solve"), (150, (50,), "cusolver"), (500, (), "cusolver")],
 )
 def test_plans_for_gpus(n, batch, provider):
     plan = mf.plan(lambda a, b: mf.linalg.solve(a, b, assume_a="pos"), S((*batch, n, n)), S((*batch, n, 1)), target="sm_90a")
