@@ -226,8 +226,7 @@ static void fold(frame *f, const mfi_uop *u, int n, int rows)
 static void finish(frame *f, const mfi_uop *u, char *dst, int rows)
 {
     const mfi_acc *acc = f->part + (int64_t)u->reduce * f->chain->group;
-    for (int i = 0; i < rows; i++)
-        mfi_acc_finish(&acc[i], &f->chain->reduce[u->reduce], dst + (int64_t)i * u->size);
+    mfi_acc_finish(acc, rows, &f->chain->reduce[u->reduce], dst);
 }
 
 static char *kept_at(const frame *f, const mfi_uop *u, int64_t index)
@@ -315,8 +314,15 @@ static void start_parts(frame *f, int phase, int rows)
 {
     const mfi_cpu_chain *c = f->chain;
     for (int r = 0; r < c->reduces; r++)
-        for (int i = 0; i < rows && c->reduce[r].phase == phase; i++)
-            mfi_acc_init(&f->part[r * c->group + i], &c->reduce[r]);
+        if (c->reduce[r].phase == phase)
+            mfi_acc_init(f->part + (int64_t)r * c->group, rows, &c->reduce[r]);
+}
+
+/* What fold_narrow does of f32 sums, without a call for each. */
+static void flush_sums(const float *restrict narrow, mfi_acc *restrict part, int rows)
+{
+    for (int i = 0; i < rows; i++)
+        part[i].v[0] += (double)narrow[i];
 }
 
 /* Narrow column accumulators into the wide ones, and start them again. */
@@ -329,9 +335,14 @@ static void flush_columns(frame *f, int phase, int rows, bool last)
             continue;
         char *narrow = f->element + reduce->narrow_buffer;
         int64_t size = (int64_t)mfi_ctype_size(reduce->narrow);
-        for (int i = 0; i < rows; i++)
-            reduce->fold_narrow(1, narrow + i * size, &f->part[r * c->group + i]);
-        mfi_narrow_init(narrow, rows, reduce);
+        mfi_acc *part = f->part + (int64_t)r * c->group;
+        if (reduce->op == MF_SUM && reduce->narrow == MFI_F32)
+            flush_sums((const float *)(const void *)narrow, part, rows);
+        else
+            for (int i = 0; i < rows; i++)
+                reduce->fold_narrow(1, narrow + i * size, &part[i]);
+        if (!last)
+            mfi_narrow_init(narrow, rows, reduce);
     }
 }
 

@@ -378,7 +378,9 @@ static void scale_buffers(mfi_compiler *c)
     mfi_cpu_chain *out = c->out;
     int block = out->block;
     int64_t most = MFI_CPU_SCRATCH - c->kept_size * kept_length(out);
-    while (block > 256 && scratch_bytes(c, block) > 48 * 1024)
+    /* Columns are read in lines of a block's length: the longer, the fewer of memory's pages are begun. */
+    int64_t wanted = out->layout == MFI_LAYOUT_COLUMN ? most : 48 * 1024;
+    while (block > 256 && scratch_bytes(c, block) > wanted)
         block /= 2;
     while (block > 16 && scratch_bytes(c, block) > most)
         block /= 2;
@@ -449,6 +451,8 @@ static mf_status compile(mfi_compiler *c)
         return MFI_NO_MEMORY(count * 2 * passes * sizeof *out->uop);
     out->block = 1024;
     mfi_choose_layout(c);
+    if (out->layout == MFI_LAYOUT_COLUMN)
+        out->block *= 2;
     schedule(c);
     return MF_OK;
 }

@@ -97,9 +97,10 @@ struct mfi_cpu_chain {
 /* mfi_cpu_chain_new with the loops of one instruction set. */
 mf_status mfi_cpu_chain_new_isa(mfi_cpu_chain **out, const mfi_problem *p, const mfi_loops *loops);
 
-void mfi_acc_init(mfi_acc *acc, const mfi_cpu_reduce *r);
+/* Of n neighbours each. */
+void mfi_acc_init(mfi_acc *acc, int n, const mfi_cpu_reduce *r);
 void mfi_acc_merge(mfi_acc *acc, const mfi_acc *other, const mfi_cpu_reduce *r);
-void mfi_acc_finish(const mfi_acc *acc, const mfi_cpu_reduce *r, void *dst);
-void mfi_narrow_init(void *narrow, int64_t n, const mfi_cpu_reduce *r);
+void mfi_acc_finish(const mfi_acc *acc, int n, const mfi_cpu_reduce *r, void *dst);
+void mfi_narrow_init(void *narrow, int n, const mfi_cpu_reduce *r);
 
 #endif

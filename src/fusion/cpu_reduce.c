@@ -34,30 +34,45 @@ static bool logical(const mfi_cpu_reduce *r)
     return r->op == MF_ANY || r->op == MF_ALL;
 }
 
-void mfi_acc_init(mfi_acc *acc, const mfi_cpu_reduce *r)
+void mfi_acc_init(mfi_acc *acc, int n, const mfi_cpu_reduce *r)
 {
-    *acc = (mfi_acc){{0}};
+    mfi_acc first = {{0}};
     if (logical(r) || !floating(r->ctype))
-        acc->i = integer_identity(r);
+        first.i = integer_identity(r);
     else
-        acc->v[0] = identity(r);
+        first.v[0] = identity(r);
+    for (int i = 0; i < n; i++)
+        acc[i] = first;
 }
 
-void mfi_narrow_init(void *narrow, int64_t n, const mfi_cpu_reduce *r)
+void mfi_narrow_init(void *narrow, int n, const mfi_cpu_reduce *r)
 {
-    for (int64_t i = 0; i < n; i++) {
-        if (r->narrow == MFI_I32)
-            ((int32_t *)narrow)[i] = (int32_t)integer_identity(r);
-        else if (r->narrow == MFI_I64)
-            ((int64_t *)narrow)[i] = integer_identity(r);
-        else if (r->narrow == MFI_F32)
-            ((float *)narrow)[i] = (float)identity(r);
-        else if (r->narrow == MFI_F64)
-            ((double *)narrow)[i] = identity(r);
-        else if (r->narrow == MFI_C64)
-            ((float _Complex *)narrow)[i] = (float)identity(r);
-        else
-            ((double _Complex *)narrow)[i] = identity(r);
+    const double real = identity(r);
+    const int64_t integer = integer_identity(r);
+    switch (r->narrow) {
+    case MFI_I32:
+        for (int i = 0; i < n; i++)
+            ((int32_t *)narrow)[i] = (int32_t)integer;
+        break;
+    case MFI_I64:
+        for (int i = 0; i < n; i++)
+            ((int64_t *)narrow)[i] = integer;
+        break;
+    case MFI_F32:
+        for (int i = 0; i < n; i++)
+            ((float *)narrow)[i] = (float)real;
+        break;
+    case MFI_F64:
+        for (int i = 0; i < n; i++)
+            ((double *)narrow)[i] = real;
+        break;
+    case MFI_C64:
+        for (int i = 0; i < n; i++)
+            ((float _Complex *)narrow)[i] = (float)real;
+        break;
+    default:
+        for (int i = 0; i < n; i++)
+            ((double _Complex *)narrow)[i] = real;
     }
 }
 
@@ -123,19 +138,30 @@ static double total(const mfi_acc *acc, int part)
     return isfinite(sum) && lost != 0 ? sum + lost : sum;
 }
 
-void mfi_acc_finish(const mfi_acc *acc, const mfi_cpu_reduce *r, void *dst)
+static void finish_one(const mfi_acc *acc, const mfi_cpu_reduce *r, void *dst)
 {
     double re = total(acc, 0), im = total(acc, 1);
     if (logical(r) || r->ctype == MFI_I32)
         *(int32_t *)dst = (int32_t)(uint32_t)(uint64_t)acc->i;
     else if (r->ctype == MFI_I64)
         *(int64_t *)dst = acc->i;
-    else if (r->ctype == MFI_F32)
-        *(float *)dst = (float)re;
-    else if (r->ctype == MFI_F64)
-        *(double *)dst = re;
     else if (r->ctype == MFI_C64)
         memcpy(dst, (float[]){(float)re, (float)im}, 2 * sizeof(float));
     else
         memcpy(dst, (double[]){re, im}, 2 * sizeof(double));
+}
+
+void mfi_acc_finish(const mfi_acc *acc, int n, const mfi_cpu_reduce *r, void *dst)
+{
+    size_t size = logical(r) ? sizeof(int32_t) : mfi_ctype_size(r->ctype);
+    if (r->ctype == MFI_F32 && !logical(r)) {
+        for (int i = 0; i < n; i++)
+            ((float *)dst)[i] = (float)total(&acc[i], 0);
+    } else if (r->ctype == MFI_F64 && !logical(r)) {
+        for (int i = 0; i < n; i++)
+            ((double *)dst)[i] = total(&acc[i], 0);
+    } else {
+        for (int i = 0; i < n; i++)
+            finish_one(&acc[i], r, (char *)dst + (size_t)i * size);
+    }
 }
