@@ -2,6 +2,7 @@
 #ifndef MF_DEVICE_EIGEN_BATCH_CUH
 #define MF_DEVICE_EIGEN_BATCH_CUH
 
+#include "device/batch.cuh"
 #include "mathfuse/device/eigen.cuh"
 
 namespace mf
@@ -23,23 +24,6 @@ template <class T, int N, class TA, class TW, class TV, int ND, int THREADS> str
     static_assert(THREADS % 32 == 0, "whole warps");
     static constexpr int groups = THREADS / group::threads, depth = 8;
     static constexpr int BYTES = groups * group::elements * (int)sizeof(T);
-
-    struct item {
-        i64 a, w, v, info;
-    };
-    static MF_DEVICE item locate(const args &p, i64 number)
-    {
-        item at = {0, 0, 0, 0};
-        for (int d = ND - 1; d >= 0; d--) {
-            i64 c = number % p.shape[d];
-            number /= p.shape[d];
-            at.a += c * p.a_stride[d];
-            at.w += c * p.w_stride[d];
-            at.v += c * p.v_stride[d];
-            at.info += c * p.info_stride[d];
-        }
-        return at;
-    }
 
     // `depth` rows at a time, so that their loads wait together.
     static MF_DEVICE void load(const group &g, const args &p, const TA *a)
@@ -63,15 +47,17 @@ template <class T, int N, class TA, class TW, class TV, int ND, int THREADS> str
             }
     }
 
-    static MF_DEVICE void store(const group &g, const args &p, const item &at)
+    static MF_DEVICE void store(const group &g, const args &p, i64 number)
     {
         const int n = (int)p.n;
+        TW *w = (TW *)p.w + (p.w ? batch_offset(p.shape, p.w_stride, number) : 0);
+        TV *vectors = (TV *)p.v + (p.v ? batch_offset(p.shape, p.v_stride, number) : 0);
         for (int k = group::lane(); k < n; k += group::threads) {
             if (p.w)
-                ((TW *)p.w)[at.w + k * p.w_stride[ND]] = narrow<TW>(convert<compute_t<TW>>(g.value(k)));
+                w[k * p.w_stride[ND]] = narrow<TW>(convert<compute_t<TW>>(g.value(k)));
             if (!p.v)
                 continue;
-            TV *v = (TV *)p.v + at.v + k * p.v_stride[ND + 1];
+            TV *v = vectors + k * p.v_stride[ND + 1];
             MF_UNROLL_BY_4
             for (int i = 0; i < n; i++)
                 v[i * p.v_stride[ND]] = narrow<TV>(convert<compute_t<TV>>(g.element(i, k)));
@@ -82,15 +68,14 @@ template <class T, int N, class TA, class TW, class TV, int ND, int THREADS> str
     {
         i64 number = block * groups + threadIdx.x / group::threads;
         bool here = number < p.items;
-        item at = locate(p, here ? number : 0);
         group g((T *)shared + threadIdx.x / group::threads * group::elements);
-        load(g, p, (const TA *)p.a + at.a);
+        load(g, p, (const TA *)p.a + batch_offset(p.shape, p.a_stride, here ? number : 0));
         int info = g.run((int)p.n);
         if (!here)
             return;
-        store(g, p, at);
+        store(g, p, number);
         if (p.info && group::lane() == 0)
-            ((i32 *)p.info)[at.info] = info;
+            ((i32 *)p.info)[batch_offset(p.shape, p.info_stride, number)] = info;
     }
 };
 

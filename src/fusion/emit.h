@@ -205,6 +205,13 @@ mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_
 /* words->data: addresses of a, b, x and info. */
 void mfi_solve_words(mfi_words *words, const mfi_problem *p, const mfi_solve_shape *s);
 
+/* ---- decompositions of small matrices (emit_batch.c) ---- */
+
+/* A unit of one kernel over device/NAME_batch.cuh; types: batch. resident: blocks of a multiprocessor that registers leave room for. */
+mf_status mfi_emit_batch(mfi_source *out, const char *name, const mfi_text *types, int threads, int resident);
+/* The sizes, so many addresses (words->data) and the batch dims, at least one. */
+void mfi_words_batch(mfi_words *words, const mfi_problem *p, const int64_t *sizes, size_t count, int addresses);
+
 /* ---- QR of small matrices (emit_qr.c, qr_batch.cuh) ---- */
 
 typedef struct mfi_qr_shape {
@@ -219,6 +226,26 @@ void mfi_emit_qr_types(mfi_text *out, const mfi_problem *p, const mfi_qr_shape *
 mf_status mfi_emit_qr(mfi_source *out, const mfi_problem *p, const mfi_qr_shape *s);
 /* words->data: addresses of a, q, r and info. */
 void mfi_qr_words(mfi_words *words, const mfi_problem *p, const mfi_qr_shape *s);
+
+/* ---- Hermitian eigenproblems and singular values (emit_jacobi.c, eigen_batch.cuh, svd_batch.cuh) ---- */
+
+typedef struct mfi_jacobi_shape {
+    bool eigen;                 /* or singular values */
+    int rows, columns, carried; /* that the kernel is made for; rows of V below the matrix's */
+    int group, threads;         /* of a matrix, each two columns; of a block */
+    int resident;               /* blocks of a multiprocessor */
+    size_t shared;
+    int64_t items, blocks;
+    double us; /* that rounds of rotations are estimated to take */
+} mfi_jacobi_shape;
+/* False: the reason is in `bid`. */
+bool mfi_jacobi_shape_choose(mfi_jacobi_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
+const char *mfi_jacobi_skeleton(const mfi_jacobi_shape *s); /* its header, and the template in it */
+void mfi_emit_jacobi_types(mfi_text *out, const mfi_problem *p, const mfi_jacobi_shape *s); /* batch */
+mf_status mfi_emit_jacobi(mfi_source *out, const mfi_problem *p, const mfi_jacobi_shape *s);
+void mfi_jacobi_words(mfi_words *words, const mfi_problem *p, const mfi_jacobi_shape *s);
+/* Whose addresses are at words->data: how many, at most 5. */
+int mfi_jacobi_views(const mfi_view **views, const mfi_factor *f);
 
 /* ---- transforms (emit_fft.c) ---- */
 

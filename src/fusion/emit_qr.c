@@ -1,11 +1,6 @@
 /* QR of small matrices in batches: qr_batch.cuh, instantiated. */
 #include "emit.h"
 
-#include <stdio.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 enum { MOST_COLUMNS = 64, MOST_ROWS = 64, REGISTER_WORDS = 112, REGISTER_WORDS_C128 = 96, THREADS = 128 };
 
 static const mfi_view *result(const mfi_factor *f, int index)
@@ -18,7 +13,7 @@ bool mfi_qr_shape_choose(mfi_qr_shape *s, const mfi_problem *p, const mfi_caps *
     const mfi_factor *f = &p->u.factor;
     const mfi_view *info = result(f, MFI_INFO);
     memset(s, 0, sizeof *s);
-    MF_REFUSE_UNLESS(f->kind == MFI_QR, NOT_ANCHOR, "of decompositions it does QR");
+    MF_REFUSE_UNLESS(f->kind == MFI_QR, NOT_ANCHOR, "of decompositions it does QR and eigh");
     MF_REFUSE_UNLESS(!(f->flags & MF_RAW), NO_EPILOGUE, "reflections are not given, only Q and R");
     MF_REFUSE_UNLESS(f->ctype == MFI_F32 || f->ctype == MFI_F64 || f->ctype >= MFI_C64, DTYPE, "%s",
                      mfi_ctype_name(f->ctype));
@@ -60,35 +55,18 @@ void mfi_emit_qr_types(mfi_text *out, const mfi_problem *p, const mfi_qr_shape *
 
 mf_status mfi_emit_qr(mfi_source *out, const mfi_problem *p, const mfi_qr_shape *s)
 {
-    mfi_text text = {0};
-    *out = (mfi_source){.text = NULL};
-    mfi_text_add(&text, "#include \"device/qr_batch.cuh\"\n\nnamespace\n{\n\n");
-    mfi_emit_qr_types(&text, p, s);
-    mfi_text_add(&text, "\n} // namespace\n\n");
-    if (!text.failed) {
-        snprintf(out->name, sizeof out->name, "mf_qr_%016llx", (unsigned long long)XXH3_64bits(text.data, text.length));
-        mfi_text_add(&text,
-                     "extern \"C\" __global__ void __launch_bounds__(%d) %s(const __grid_constant__ batch::args a)\n{\n"
-                     "    MF_DYNAMIC_SHARED(uint4, shared);\n    batch::run(a, blockIdx.x, shared);\n}\n",
-                     s->threads, out->name);
-        out->text = mfi_text_take(&text);
-    }
-    mfi_text_free(&text);
-    return out->text ? MF_OK : MFI_NO_MEMORY(text.capacity);
+    mfi_text types = {0};
+    mfi_emit_qr_types(&types, p, s);
+    mf_status status = mfi_emit_batch(out, "qr", &types, s->threads, 1);
+    mfi_text_free(&types);
+    return status;
 }
 
 void mfi_qr_words(mfi_words *w, const mfi_problem *p, const mfi_qr_shape *s)
 {
     const mfi_factor *f = &p->u.factor;
     const int64_t sizes[] = {s->items, f->m, f->n, s->inner};
-    w->count = 0;
-    for (size_t i = 0; i < MFI_COUNT(sizes); i++)
-        w->word[w->count++] = (uint64_t)sizes[i];
-    w->data = w->count;
-    for (int i = 0; i < 4; i++)
-        w->word[w->count++] = 0;
-    for (int d = 0; d < (p->ndim > 0 ? p->ndim : 1); d++)
-        w->word[w->count++] = p->ndim > 0 ? (uint64_t)p->shape[d] : 1;
+    mfi_words_batch(w, p, sizes, MFI_COUNT(sizes), 4);
     mfi_words_strides(w, p, &f->in[0].view, 2, false);
     mfi_words_strides(w, p, result(f, 0), 2, false);
     mfi_words_strides(w, p, result(f, 2), 2, false);

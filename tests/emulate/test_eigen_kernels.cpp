@@ -3,6 +3,7 @@
 #include "mathfuse/device/emulate.h"
 #include "device/eigen_batch.cuh"
 #include "batches.h"
+#include "unitary.h"
 
 static const int THREADS = 32;
 static const double LIMIT = 30; // of LAPACK's test ratios
@@ -32,22 +33,7 @@ template <class T> struct batch {
     // Sum over k of value[k] u_k u_k^H, for random orthonormal u.
     void spectrum(int item, const std::vector<double> &value)
     {
-        std::vector<complex> u((size_t)(n * n));
-        for (int k = 0; k < n; k++) {
-            for (int i = 0; i < n; i++)
-                u[(size_t)(k * n + i)] = complex(random_number(), is_complex<T> ? random_number() : 0);
-            for (int twice = 0; twice < 2; twice++)
-                for (int l = 0; l <= k; l++) {
-                    complex dot = 0;
-                    for (int i = 0; i < n; i++)
-                        dot += std::conj(u[(size_t)(l * n + i)]) * u[(size_t)(k * n + i)];
-                    for (int i = 0; i < n; i++)
-                        if (l < k)
-                            u[(size_t)(k * n + i)] -= dot * u[(size_t)(l * n + i)];
-                        else
-                            u[(size_t)(k * n + i)] /= sqrt(dot.real());
-                }
-        }
+        std::vector<complex> u = random_unitary<T>(n, n);
         for (int i = 0; i < n; i++)
             for (int j = 0; j < n; j++)
                 for (int k = 0; k < n; k++)

@@ -22,46 +22,11 @@ namespace mf
 namespace solve
 {
 
-MF_HOST_DEVICE constexpr int pairs_of(int columns)
-{
-    return columns <= 2 ? 1 : columns <= 4 ? 2 : columns <= 8 ? 4 : columns <= 16 ? 8 : columns <= 32 ? 16 : 32;
-}
-
-// Scaling by powers of two, in two steps where numbers are tiny.
-template <class T> struct scaling {
-    bool lifted;
-    T up, down;
-
-    static MF_DEVICE T lift() { return sizeof(T) == 4 ? T(0x1p90) : T(0x1p800); }
-    static MF_DEVICE T drop() { return sizeof(T) == 4 ? T(0x1p-90) : T(0x1p-800); }
-
-    // The largest of some numbers is brought between 4 and 8. It is finite, and not negative.
-    explicit MF_DEVICE scaling(T largest)
-    {
-        lifted = largest > 0 && largest < (sizeof(T) == 4 ? T(0x1p-60) : T(0x1p-600));
-        T size = lifted ? largest * lift() : largest;
-        if constexpr (sizeof(T) == 4) {
-            u32 e = bits_of(size) >> 23;
-            up = size > 0 ? float_of((256 - e) << 23) : 1.0f;
-            down = size > 0 ? float_of((e - 2) << 23) : 1.0f;
-        } else {
-            union {
-                double value;
-                u64 bits;
-            } a = {size};
-            u64 e = a.bits >> 52;
-            up = size > 0 ? double_of((2048 - e) << 52) : 1.0;
-            down = size > 0 ? double_of((e - 2) << 52) : 1.0;
-        }
-    }
-    template <class S> MF_DEVICE S apply(S x) const { return times_real(lifted ? times_real(x, lift()) : x, up); }
-    MF_DEVICE T undo(T x) const { return lifted ? x * down * drop() : x * down; }
-};
-
 // N: most rows.
 template <class T, int N> struct eigen {
     static_assert(N >= 1 && N <= 64, "1 to 64 rows");
     typedef real_t<T> real;
+    typedef scaling<real, 2> scale_type;
     static constexpr int vector = sizeof(T) >= 16 ? 1 : 16 / (int)sizeof(T);
     static constexpr int rows = (N + vector - 1) / vector * vector, pairs = pairs_of(N), threads = pairs;
     static constexpr int ld = rows + vector;
@@ -91,10 +56,10 @@ template <class T, int N> struct eigen {
         __syncwarp();
         take(core.x, lane(), n);
         take(core.y, lane() + pairs, n);
-        real most = larger(largest(core.x), largest(core.y));
+        real most = larger(largest_part(core.x), largest_part(core.y));
         most = warp_reduce<op_max, threads>(most); // passes NaN on
         bool bad = !(most < inf_of<real>());
-        scaling<real> scale(bad ? real(0) : most);
+        scale_type scale(bad ? real(0) : most);
         prepare(core.x, lane(), n, scale, bad);
         prepare(core.y, lane() + pairs, n, scale, bad);
         shift(core, n);
@@ -107,8 +72,6 @@ template <class T, int N> struct eigen {
     }
 
   private:
-    static MF_DEVICE real larger(real a, real b) { return a > b || a != a ? a : b; }
-
     // Zeros beyond the matrix.
     MF_DEVICE void pad(int n) const
     {
@@ -119,30 +82,21 @@ template <class T, int N> struct eigen {
 
     MF_DEVICE void take(T (&v)[rows], int column, int n) const
     {
+        const T *from = matrix + column;
         MF_UNROLL
         for (int i = 0; i < rows; i++)
-            v[i] = column < n ? matrix[i * ld + column] : T();
-    }
-
-    static MF_DEVICE real part_largest(real x) { return m_fabs(x); }
-    static MF_DEVICE real part_largest(cplx<real> x) { return larger(m_fabs(x.re), m_fabs(x.im)); }
-    static MF_DEVICE real largest(const T (&v)[rows])
-    {
-        real most = 0;
-        MF_UNROLL
-        for (int i = 0; i < rows; i++)
-            most = larger(part_largest(v[i]), most);
-        return most;
+            v[i] = column < n ? from[i * ld] : T();
     }
 
     // Scaled, here and in shared memory.
-    MF_DEVICE void prepare(T (&v)[rows], int column, int n, const scaling<real> &scale, bool bad) const
+    MF_DEVICE void prepare(T (&v)[rows], int column, int n, const scale_type &scale, bool bad) const
     {
+        T *to = matrix + column;
         MF_UNROLL
         for (int i = 0; i < rows; i++) {
             v[i] = bad ? T() : scale.apply(v[i]);
             if (column < n)
-                matrix[i * ld + column] = v[i];
+                to[i * ld] = v[i];
         }
     }
 
@@ -201,23 +155,24 @@ template <class T, int N> struct eigen {
         first = core.xx > 0 ? real(0) : inf_of<real>();
         second = core.yy > 0 ? real(0) : inf_of<real>();
         MF_ROLLED
-        for (int block = 0; block < rows / strip; block++)
+        for (int block = 0; block < rows / strip; block++) {
+            const T *lines = matrix + block * strip * ld;
             MF_UNROLL
-        for (int i = 0; i < strip; i++) {
-            T sx = T(), sy = T();
-            const T *line = matrix + (block * strip + i) * ld;
-            MF_UNROLL
-            for (int j = 0; j < rows; j += vector) {
-                pack<T, vector> p;
-                load_pack<16>(p, line + j);
+            for (int i = 0; i < strip; i++) {
+                T sx = T(), sy = T();
                 MF_UNROLL
-                for (int k = 0; k < vector; k++) {
-                    sx = with_product(sx, p.v[k], core.x[j + k]);
-                    sy = with_product(sy, p.v[k], core.y[j + k]);
+                for (int j = 0; j < rows; j += vector) {
+                    pack<T, vector> p;
+                    load_pack<16>(p, lines + i * ld + j);
+                    MF_UNROLL
+                    for (int k = 0; k < vector; k++) {
+                        sx = with_product(sx, p.v[k], core.x[j + k]);
+                        sy = with_product(sy, p.v[k], core.y[j + k]);
+                    }
                 }
+                first += real_of_number(conjugate_of(pick(core.x, block, i)) * sx);
+                second += real_of_number(conjugate_of(pick(core.y, block, i)) * sy);
             }
-            first += real_of_number(conjugate_of(pick(core.x, block, i)) * sx);
-            second += real_of_number(conjugate_of(pick(core.y, block, i)) * sy);
         }
     }
 
@@ -231,8 +186,8 @@ template <class T, int N> struct eigen {
         return before;
     }
 
-    MF_DEVICE void finish(const jacobi<T, rows, pairs> &core, real first, real second, int n,
-                          const scaling<real> &scale, bool bad) const
+    MF_DEVICE void finish(const jacobi<T, rows, pairs> &core, real first, real second, int n, const scale_type &scale,
+                          bool bad) const
     {
         values[lane()] = first;
         values[lane() + pairs] = second;
@@ -244,15 +199,16 @@ template <class T, int N> struct eigen {
         __syncwarp();
     }
 
-    MF_DEVICE void put_result(const T (&v)[rows], real value, int at, int n, const scaling<real> &scale, bool bad) const
+    MF_DEVICE void put_result(const T (&v)[rows], real value, int at, int n, const scale_type &scale, bool bad) const
     {
         if (at >= n)
             return;
         values[at] = bad ? nan_of<real>() : scale.undo(value);
+        T *to = matrix + at;
         MF_UNROLL
         for (int i = 0; i < rows; i++)
             if (i < n)
-                matrix[i * ld + at] = bad ? nan_number<T>() : v[i];
+                to[i * ld] = bad ? nan_number<T>() : v[i];
     }
 };
 

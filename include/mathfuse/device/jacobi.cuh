@@ -130,6 +130,69 @@ template <class T> MF_DEVICE T epsilon_of()
     return sizeof(T) == 4 ? T(0x1p-23) : T(0x1p-52);
 }
 
+// The larger of two, NaN if one is.
+template <class T> MF_DEVICE T larger(T a, T b)
+{
+    return a > b || a != a ? a : b;
+}
+MF_DEVICE float largest_of(float x)
+{
+    return m_fabs(x);
+}
+MF_DEVICE double largest_of(double x)
+{
+    return m_fabs(x);
+}
+template <class T> MF_DEVICE T largest_of(cplx<T> x)
+{
+    return larger(m_fabs(x.re), m_fabs(x.im));
+}
+// Of the parts of a column.
+template <class T, int M> MF_DEVICE real_t<T> largest_part(const T (&v)[M])
+{
+    real_t<T> most = 0;
+    MF_UNROLL
+    for (int i = 0; i < M; i++)
+        most = larger(largest_of(v[i]), most);
+    return most;
+}
+
+MF_HOST_DEVICE constexpr int pairs_of(int columns)
+{
+    return columns <= 2 ? 1 : columns <= 4 ? 2 : columns <= 8 ? 4 : columns <= 16 ? 8 : columns <= 32 ? 16 : 32;
+}
+
+// Scaling by powers of two, in two steps where numbers are tiny.
+template <class T, int EXPONENT> struct scaling {
+    bool lifted;
+    T up, down;
+
+    static MF_DEVICE T lift() { return sizeof(T) == 4 ? T(0x1p90) : T(0x1p800); }
+    static MF_DEVICE T drop() { return sizeof(T) == 4 ? T(0x1p-90) : T(0x1p-800); }
+
+    // The largest of some numbers is brought between 2^EXPONENT and twice that. It is finite, and not negative.
+    explicit MF_DEVICE scaling(T largest)
+    {
+        lifted = largest > 0 && largest < (sizeof(T) == 4 ? T(0x1p-60) : T(0x1p-600));
+        T size = lifted ? largest * lift() : largest;
+        if constexpr (sizeof(T) == 4) {
+            u32 e = bits_of(size) >> 23;
+            up = size > 0 ? float_of((254 + EXPONENT - e) << 23) : 1.0f;
+            down = size > 0 ? float_of((e - EXPONENT) << 23) : 1.0f;
+        } else {
+            union {
+                double value;
+                u64 bits;
+            } a = {size};
+            u64 e = a.bits >> 52;
+            up = size > 0 ? double_of((2046 + EXPONENT - e) << 52) : 1.0;
+            down = size > 0 ? double_of((e - EXPONENT) << 52) : 1.0;
+        }
+    }
+    template <class S> MF_DEVICE S apply(S x) const { return times_real(lifted ? times_real(x, lift()) : x, up); }
+    MF_DEVICE T undo(T x) const { return lifted ? x * down * drop() : x * down; }
+};
+
 // M: rows, in registers. CARRIED: rows below them that rotations take along, as those of V.
 template <class T, int M, int PAIRS, int CARRIED = 0> struct jacobi {
     static_assert(PAIRS >= 1 && PAIRS <= 32 && (PAIRS & (PAIRS - 1)) == 0, "a power of two, within a warp");
@@ -137,7 +200,8 @@ template <class T, int M, int PAIRS, int CARRIED = 0> struct jacobi {
     static constexpr int rows = M, all = M + CARRIED, threads = PAIRS, most_sweeps = 60;
 
     T x[all], y[all];
-    real xx, yy; // squares of their norms
+    real xx, yy;    // squares of their norms
+    real floor = 0; // columns whose square is less are made zeros
 
     static MF_DEVICE int lane() { return (int)threadIdx.x % PAIRS; }
 
@@ -152,8 +216,10 @@ template <class T, int M, int PAIRS, int CARRIED = 0> struct jacobi {
             sweep(active, limit);
             cosine = warp_reduce<op_max, PAIRS>(cosine);
             tangent = warp_reduce<op_max, PAIRS>(tangent);
-            // What is left of angles is of second order: as many products of two as there are columns.
-            active = active && !(real(columns * columns) * cosine * tangent <= limit);
+            // What is left of cosines is of second order: as many products of two as there are columns, one with the tangent, or
+            // with another cosine where lengths differ much.
+            real other = tangent > cosine ? tangent : cosine;
+            active = active && !(real(columns * columns) * cosine * other <= limit);
         }
         return !active;
     }
@@ -175,8 +241,19 @@ template <class T, int M, int PAIRS, int CARRIED = 0> struct jacobi {
     MF_DEVICE void measure()
     {
         dx = dy = ix = iy = 1;
-        xx = square_norm(x);
-        yy = square_norm(y);
+        xx = measured(x);
+        yy = measured(y);
+    }
+    MF_DEVICE real measured(T (&v)[all]) const
+    {
+        real square = square_norm(v);
+        if (square < floor) {
+            square = 0;
+            MF_UNROLL
+            for (int i = 0; i < M; i++)
+                v[i] = T();
+        }
+        return square;
     }
 
     MF_DEVICE void sweep(bool active, real limit)
