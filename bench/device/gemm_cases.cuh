@@ -106,7 +106,7 @@ template <class C, class E> static variant variant_of()
     v.bytes = mf::gemm90_layout<C, E>::BYTES;
     v.bm = C::BM, v.bn = C::BN, v.cluster = C::CLUSTER;
     v.box_a = mf::gemm90_box<C>(mf::GEMM90_A), v.box_b = mf::gemm90_box<C>(mf::GEMM90_B);
-    v.out_size = sizeof(typename C::OUT);
+    v.out_size = C::R::size(0);
     v.f16 = mf::same<typename C::T, mf::f16>, v.a_mn = C::A_MN, v.b_mn = C::B_MN;
     return v;
 }
@@ -121,8 +121,8 @@ template <int BM, int BN, int STAGES, int CLUSTER, bool PINGPONG, int BUFFERS>
 static configuration timed(const char *name)
 {
     typedef mf::bf16 T;
-    typedef mf::gemm90_config<T, T, BM, BN, STAGES, CLUSTER, PINGPONG, false, false, BUFFERS> K;
-    typedef mf::gemm90_config<T, T, BM, BN, STAGES, CLUSTER, PINGPONG, false, true, BUFFERS> MN;
+    typedef mf::gemm90_config<T, mf::one_result<T>, BM, BN, STAGES, CLUSTER, PINGPONG, false, false, BUFFERS> K;
+    typedef mf::gemm90_config<T, mf::one_result<T>, BM, BN, STAGES, CLUSTER, PINGPONG, false, true, BUFFERS> MN;
     configuration c{name, true, {}};
     c.by[0][BARE] = variant_of<K, bare>();
     c.by[1][BARE] = variant_of<MN, bare>();
@@ -134,8 +134,8 @@ static configuration timed(const char *name)
 // Only checked: the other types and layouts.
 template <class T, class OUT, bool A_MN, bool PINGPONG> static configuration checked(const char *name)
 {
-    typedef mf::gemm90_config<T, OUT, 128, 128, 4, 1, PINGPONG, A_MN, false, 2> K;
-    typedef mf::gemm90_config<T, OUT, 128, 128, 4, 1, PINGPONG, A_MN, true, 2> MN;
+    typedef mf::gemm90_config<T, mf::one_result<OUT>, 128, 128, 4, 1, PINGPONG, A_MN, false, 2> K;
+    typedef mf::gemm90_config<T, mf::one_result<OUT>, 128, 128, 4, 1, PINGPONG, A_MN, true, 2> MN;
     configuration c{name, false, {}};
     c.by[0][ROW_SCALE] = variant_of<K, row_scale>();
     c.by[1][BIAS_GELU] = variant_of<MN, bias_gelu>();

@@ -6,7 +6,7 @@
 //   load<P, CACHED>(a, p, in)       fetch what phase P needs (CACHED: and no earlier phase needed)
 //   start, add, across, derive      of phase P: identities; one point; over threads; row values that follow
 //   finish(a, p, in, r)             stores of the V points
-//   value(a, p, in)                 instead: what goes on to the kernel's next part
+//   value(a, p, in)                 instead: what goes on to the kernel's next part; values: all that it stores
 //   finish_row(a, p, r)             stores of the row
 #ifndef MF_DEVICE_CHAIN_CUH
 #define MF_DEVICE_CHAIN_CUH

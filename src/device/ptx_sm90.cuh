@@ -113,12 +113,36 @@ MF_DEVICE void map_load(u32 dst, const tensor_map &map, u32 bar, i32 inner, i32 
         : "memory");
 }
 
+MF_DEVICE void map_load(u32 dst, const tensor_map &map, u32 bar, i32 inner, i32 outer, i32 item)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
+        "[%2];" ::"r"(dst),
+        "l"((u64)&map), "r"(bar), "r"(inner), "r"(outer), "r"(item)
+        : "memory");
+}
+
 // Lands at the same offset, and signals the same barrier, in each block of `mask`.
 MF_DEVICE void map_load_multicast(u32 dst, const tensor_map &map, u32 bar, i32 inner, i32 outer, u16 mask)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(dst),
                  "l"((u64)&map), "r"(bar), "r"(inner), "r"(outer), "h"(mask)
+                 : "memory");
+}
+
+MF_DEVICE void map_load_multicast(u32 dst, const tensor_map &map, u32 bar, i32 inner, i32 outer, i32 item, u16 mask)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(dst),
+                 "l"((u64)&map), "r"(bar), "r"(inner), "r"(outer), "r"(item), "h"(mask)
+                 : "memory");
+}
+
+MF_DEVICE void map_store(const tensor_map &map, u32 src, i32 inner, i32 outer, i32 item)
+{
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"((u64)&map),
+                 "r"(src), "r"(inner), "r"(outer), "r"(item)
                  : "memory");
 }
 

@@ -24,6 +24,7 @@ typedef struct mfi_shape {
     bool tail;            /* MAP: points are no multiple of vector */
     bool wide;            /* 64-bit indices */
     bool through;         /* the chain's only store goes on in the kernel, not to memory */
+    bool results;         /* all of its stores do, as a struct */
     bool widened;         /* the kernel loads the operands, and hands them over in their compute types */
     int tile_dim;         /* TILES: the dim along which the other operands are contiguous; GEMM_LANES: the batch */
     int tile_m, tile_n,
@@ -86,6 +87,8 @@ bool mfi_is_row_store(const mfi_problem *p, const mfi_instr *in);
 /* emit_chain.c: the chain struct. */
 /* Whether an operand is loaded, or stored; `through`: what the chain stores goes on in the kernel, not to memory. */
 bool mfi_chain_reaches_memory(const mfi_chain *chain, int operand, bool through);
+/* The value that a store rounds, once: what a cast to the result's own dtype takes. */
+int mfi_emit_stored(const mfi_chain *c, const mfi_instr *store, bool *saturate);
 void mfi_emit_chain(mfi_text *out, const mfi_problem *p, const mfi_shape *layout);
 const char *mfi_emit_storage(mf_dtype dtype); /* "mf::bf16" */
 const char *mfi_emit_ctype(mfi_ctype ctype);  /* "float" */
@@ -132,30 +135,47 @@ mf_status mfi_emit_device(mfi_device_code *out, const mfi_problem *p, const mfi_
 
 /* ---- products on sm_90a (emit_gemm90.c, gemm_sm90.cuh) ---- */
 
-enum { MFI_GEMM90_VARIANTS = 14, MFI_GEMM90_MAP_WORDS = 16 };
+enum { MFI_GEMM90_VARIANTS = 14, MFI_GEMM90_MAP_WORDS = 16, MFI_GEMM90_RESULTS = 3 };
 
 /* How the kernel gets an operand of the chain. */
-typedef enum mfi_port { MFI_PORT_NONE, MFI_PORT_ACROSS, MFI_PORT_DOWN, MFI_PORT_TILE, MFI_PORT_DIRECT } mfi_port;
+typedef enum mfi_port {
+    MFI_PORT_NONE,
+    MFI_PORT_SCALAR,
+    MFI_PORT_ACROSS,
+    MFI_PORT_DOWN,
+    MFI_PORT_TILE,
+    MFI_PORT_DIRECT
+} mfi_port;
 
 typedef struct mfi_gemm90 {
     int bm, bn, stages, cluster, buffers;
     bool pingpong, a_mn, b_mn, twin; /* twin: two products of one left factor */
+    bool batched;                    /* along dim 0 */
     mfi_port port[MFI_MAX_OPERANDS];
-    int number[MFI_MAX_OPERANDS]; /* of its port */
-    int across, down, tile;       /* how many; the operand that is a tile, -1: none */
-    int store;                    /* the operand that is the result */
-    int64_t tiles_m, tiles_n, group, clusters;
+    int number[MFI_MAX_OPERANDS];            /* of its port */
+    int scalars, across, down;               /* how many */
+    int tile;                                /* the operand that is one, -1: none */
+    int results, result[MFI_GEMM90_RESULTS]; /* the operands that are stored */
+    int largest;                             /* the operand that the largest absolute value goes to; -1 */
+    int parts;                               /* chunks of a staging buffer */
+    int64_t tiles_m, tiles_n, group, clusters, batches;
     size_t shared;
     double us; /* that its tiles are estimated to take */
     mfi_shape layout;
 } mfi_gemm90;
 /* Elements between lines of `inner` for a tensor map; -1: it cannot be. */
 int64_t mfi_gemm90_ld(int64_t stride, int64_t inner, int64_t outer, mf_dtype dtype);
+/* The problem as the kernel sees it, for the functions below; freed by mfi_problem_free. The largest absolute value
+ * beside a product becomes a store of these values, of axis 1. */
+mf_status mfi_gemm90_flatten(mfi_problem **out, const mfi_problem *p);
 /* The configuration of that rank by estimate. False: the reason is in `bid`, MFI_R_SIZE past the last. */
 bool mfi_gemm90_choose(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, int rank, mfi_bid *bid);
 mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm90 *g);
-/* Argument words: tensor maps, left 0, of the left factor, the right, the result, the tile operand and a twin's right, then what
- * follows; words->data: the operands' pointers. */
+/* Argument words: tensor maps, left 0, of the left factor, the right, the tile operand, the results and a twin's right, then
+ * what follows; words->data: the operands' pointers. */
+int mfi_gemm90_maps(const mfi_gemm90 *g);
+/* Columns of a chunk of staging. */
+int mfi_gemm90_chunk(const mfi_gemm90 *g, const mfi_problem *p);
 mf_status mfi_gemm90_words(mfi_words *words, const mfi_problem *p, const mfi_gemm90 *g);
 
 /* ---- products of few rows or columns (emit_gemm_skinny.c, gemm_skinny.cuh) ---- */

@@ -432,11 +432,24 @@ static void phase_functions(emitter *e, int phase)
     mfi_text_add(e->out, "    }\n");
 }
 
+int mfi_emit_stored(const mfi_chain *c, const mfi_instr *store, bool *saturate)
+{
+    const mfi_instr *cast = &c->instr[store->a];
+    *saturate = store->saturate;
+    if (cast->kind != MFI_CAST || cast->level || cast->dtype != c->operand[store->operand].view.dtype ||
+        cast->saturate < store->saturate)
+        return store->a;
+    *saturate = cast->saturate;
+    return cast->a;
+}
+
 static void narrowed(emitter *e, const mfi_instr *in)
 {
+    bool saturate;
+    int stored = mfi_emit_stored(&e->p->chain, in, &saturate);
     mfi_text_add(e->out, "mf::narrow<%s%s>(", mfi_emit_storage(e->p->chain.operand[in->operand].view.dtype),
-                 in->saturate ? ", true" : "");
-    value(e, in->a);
+                 saturate ? ", true" : "");
+    value(e, stored);
     mfi_text_add(e->out, ")");
 }
 
@@ -491,6 +504,30 @@ static void value_function(emitter *e)
     mfi_text_add(e->out, ";\n    }\n");
 }
 
+/* What the chain's stores are to write, before their rounding. */
+static void results_function(emitter *e)
+{
+    const mfi_chain *c = &e->p->chain;
+    int stored[MFI_MAX_INSTR], count = 0;
+    bool saturate;
+    for (int i = 0; i < c->count; i++)
+        if (c->instr[i].kind == MFI_STORE)
+            stored[count++] = mfi_emit_stored(c, &c->instr[i], &saturate);
+    mfi_text_add(e->out, "    struct results {\n");
+    for (int i = 0; i < count; i++)
+        mfi_text_add(e->out, "        %s r%d;\n", mfi_emit_ctype((mfi_ctype)c->instr[stored[i]].ctype), i);
+    mfi_text_add(e->out,
+                 "    };\n    static MF_DEVICE results values(const args &a, const point &p, const inputs &in)\n"
+                 "    {\n        const int i = 0;\n");
+    point_body(e, c->phases, "        ");
+    mfi_text_add(e->out, "        return {");
+    for (int i = 0; i < count; i++) {
+        mfi_text_add(e->out, i ? ", " : "");
+        value(e, stored[i]);
+    }
+    mfi_text_add(e->out, "};\n    }\n");
+}
+
 static void finish_row_function(emitter *e)
 {
     const mfi_chain *c = &e->p->chain;
@@ -541,7 +578,9 @@ void mfi_emit_chain(mfi_text *out, const mfi_problem *p, const mfi_shape *layout
         load_function(&e);
     for (int phase = 0; phase < p->chain.phases; phase++)
         phase_functions(&e, phase);
-    if (layout->through)
+    if (layout->results)
+        results_function(&e);
+    else if (layout->through)
         value_function(&e);
     else
         finish_function(&e);

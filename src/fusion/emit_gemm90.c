@@ -7,7 +7,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { SHARED_LIMIT = 232448, MOST_ACROSS = 2, MOST_DOWN = 4 };
+enum { SHARED_LIMIT = 232448, MOST_SCALARS = 4, MOST_ACROSS = 2, MOST_DOWN = 4 };
 
 /* rate: of what the tensor cores keep up in a large product. Fitted to 15 runs of each on one H200 (three shapes, five chains),
  * so that the first choice is the fastest of them, or within 1 % of it. */
@@ -22,6 +22,43 @@ static const struct {
     {128, 192, 4, 1, 3, true, 0.93},  {128, 192, 4, 1, 4, true, 0.91},  {128, 192, 5, 1, 0, true, 0.96},
     {192, 128, 4, 2, 3, true, 0.91},  {64, 256, 4, 1, 4, true, 0.69},
 };
+
+/* ---- the problem as the kernel sees it ---- */
+
+/* The chain's last two instructions reduce absolute values to the largest, one number, and store it. */
+static bool ends_in_largest(const mfi_problem *p)
+{
+    const mfi_chain *c = &p->chain;
+    const mfi_instr *reduce = &c->instr[c->count - 2], *store = &c->instr[c->count - 1];
+    if (p->anchor != MFI_MATMUL || c->phases != 1 || reduce->kind != MFI_REDUCE || reduce->reduce != MF_MAX ||
+        store->kind != MFI_STORE || store->a != c->count - 2 || reduce->ctype != MFI_F32)
+        return false;
+    const mfi_instr *reduced = &c->instr[reduce->a];
+    const mfi_view *to = &c->operand[store->operand].view;
+    for (int d = 0; d < p->ndim; d++)
+        if (to->strides[d])
+            return false;
+    return reduced->kind == MFI_APPLY && reduced->op == MF_OP_ABSOLUTE && reduced->from == MFI_F32 &&
+           to->dtype == MF_F32;
+}
+
+mf_status mfi_gemm90_flatten(mfi_problem **out, const mfi_problem *p)
+{
+    mfi_problem *flat = *out = mfi_problem_copy(p);
+    if (!flat)
+        return MFI_NO_MEMORY(sizeof *flat);
+    mfi_chain *c = &flat->chain;
+    if (!ends_in_largest(p))
+        return MF_OK;
+    mfi_instr store = c->instr[c->count - 1];
+    store.a = c->instr[c->count - 2].a;
+    store.axis = 1;
+    store.level = 0;
+    c->instr[c->count - 2] = store;
+    c->count--;
+    c->phases = 0;
+    return MF_OK;
+}
 
 /* ---- can it? ---- */
 
@@ -39,67 +76,98 @@ static bool lines_fit(const mfi_view *v, int64_t unit_stride, int64_t stride, in
     return (unit_stride == 1 || inner == 1) && mfi_gemm90_ld(stride, inner, outer, v->dtype) > 0 && v->alignment >= 16;
 }
 
-/* *mn: stored along the result's dim, not along k. */
-static bool factor_fits(const mfi_view *v, int along_k, int64_t k, int64_t points, bool *mn)
+/* Products one after the other, or one for all, along the dim before `first`, if there is one. */
+static bool items_fit(const mfi_view *v, int first)
 {
-    int64_t k_stride = v->strides[along_k], stride = v->strides[1 - along_k];
+    const int64_t limit = (int64_t)1 << 38;
+    return !first || (v->strides[0] >= 0 && v->strides[0] < limit &&
+                      v->strides[0] % (16 / (int64_t)mf_dtype_size(v->dtype)) == 0);
+}
+
+/* Dims `first` and the next; *mn: stored along the result's dim, not along k. */
+static bool factor_fits(const mfi_view *v, int first, int along_k, int64_t k, int64_t points, bool *mn)
+{
+    int64_t k_stride = v->strides[first + along_k], stride = v->strides[first + 1 - along_k];
     *mn = !lines_fit(v, k_stride, stride, k, points);
-    return !*mn || lines_fit(v, stride, k_stride, points, k);
+    return (!*mn || lines_fit(v, stride, k_stride, points, k)) && items_fit(v, first);
 }
 
 /* A matrix of the result's shape that the tensor memory accelerator can move. */
 static bool tile_fits(const mfi_view *v, const mfi_problem *p)
 {
     int64_t unit = 16 / (int64_t)mf_dtype_size(v->dtype);
-    return p->shape[1] % unit == 0 && lines_fit(v, v->strides[1], v->strides[0], p->shape[1], p->shape[0]);
+    const int first = p->ndim - 2;
+    const int64_t *strides = v->strides + first, rows = p->shape[first], columns = p->shape[first + 1];
+    return columns % unit == 0 && lines_fit(v, strides[1], strides[0], columns, rows) && items_fit(v, first);
 }
 
-/* The chain's only store, and where it stands; -1. */
-static int only_store(const mfi_chain *c)
+/* Everything the chain stores, at most three results. */
+static bool results_fit(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
 {
-    int found = -1;
-    for (int i = 0; i < c->count; i++)
-        if (c->instr[i].kind == MFI_STORE) {
-            if (found >= 0)
-                return -1;
-            found = i;
+    for (int i = 0; i < p->chain.count; i++) {
+        const mfi_instr *in = &p->chain.instr[i];
+        if (in->kind != MFI_STORE)
+            continue;
+        if (in->axis) {
+            g->largest = in->operand;
+            continue;
         }
-    return found;
+        const mfi_view *d = &p->chain.operand[in->operand].view;
+        MF_REFUSE_UNLESS(g->results < MFI_GEMM90_RESULTS, NO_EPILOGUE, "at most %d results", MFI_GEMM90_RESULTS);
+        MF_REFUSE_UNLESS(mf_dtype_size(d->dtype) <= 4, DTYPE, "results have at most 32 bits, %s has more",
+                         mf_dtype_name(d->dtype));
+        MF_REFUSE_UNLESS(tile_fits(d, p), LAYOUT,
+                         "rows of a result are contiguous, of a multiple of 16 bytes, and aligned to them");
+        g->result[g->results++] = in->operand;
+    }
+    return true;
 }
 
 static bool suits(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     const mfi_matmul *mm = &p->u.matmul;
-    int store = only_store(&p->chain);
     MF_REFUSE_UNLESS(!strcmp(c->arch, "sm_90a"), WRONG_TARGET, "its instructions are sm_90a's, this is %s", c->arch);
-    MF_REFUSE_UNLESS(p->ndim == 2, RANK, "one product at a time, this is a batch");
+    MF_REFUSE_UNLESS(p->ndim == 2 || p->ndim == 3, RANK, "batches along one dim, not %d", p->ndim - 2);
     MF_REFUSE_UNLESS(mm->a.dtype == mm->b.dtype && (mm->a.dtype == MF_BF16 || mm->a.dtype == MF_F16) &&
                          mm->acc == MFI_F32,
                      DTYPE, "factors are both bf16 or both f16");
     bool b2_mn = false;
+    const int first = p->ndim - 2;
+    g->batched = first;
+    g->batches = first ? p->shape[0] : 1;
     g->twin = p->anchor == MFI_MATMUL_PAIR;
-    MF_REFUSE_UNLESS(factor_fits(&mm->a, 1, mm->k, mm->m, &g->a_mn) && factor_fits(&mm->b, 0, mm->k, mm->n, &g->b_mn) &&
-                         (!g->twin || factor_fits(&p->head->u.matmul.b, 0, mm->k, mm->n, &b2_mn)),
+    MF_REFUSE_UNLESS(factor_fits(&mm->a, first, 1, mm->k, mm->m, &g->a_mn) &&
+                         factor_fits(&mm->b, first, 0, mm->k, mm->n, &g->b_mn) &&
+                         (!g->twin || factor_fits(&p->head->u.matmul.b, first, 0, mm->k, mm->n, &b2_mn)),
                      LAYOUT, "factors are contiguous along a dim and aligned to 16 bytes");
     MF_REFUSE_UNLESS(!g->twin || b2_mn == g->b_mn, LAYOUT, "the right factors are stored along different dims");
-    MF_REFUSE_UNLESS(mm->m > 0 && mm->n > 0 && mm->k > 0 && mm->m < 1 << 30 && mm->n < 1 << 30 && mm->k < 1 << 30, SIZE,
-                     "extents from 1 to 2^30");
+    MF_REFUSE_UNLESS(g->batches > 0 && g->batches < 1 << 20 && mm->m > 0 && mm->n > 0 && mm->k > 0 && mm->m < 1 << 30 &&
+                         mm->n < 1 << 30 && mm->k < 1 << 30,
+                     SIZE, "extents from 1 to 2^30, up to 2^20 products");
     MF_REFUSE_UNLESS(p->nreduce == 0 && p->chain.phases == 0 && mfi_chain_is_elementwise(&p->chain) &&
                          !mfi_chain_has_extents(&p->chain),
-                     NO_EPILOGUE, "elementwise chains only");
-    MF_REFUSE_UNLESS(store >= 0, NO_EPILOGUE, "one result, not several");
-    const mfi_instr *in = &p->chain.instr[store];
-    g->store = in->operand;
-    const mfi_view *d = &p->chain.operand[g->store].view;
-    MF_REFUSE_UNLESS(!in->saturate && (d->dtype == MF_BF16 || d->dtype == MF_F16 || d->dtype == MF_F32) &&
-                         p->chain.instr[in->a].ctype == MFI_F32,
-                     DTYPE, "results are bf16, f16 or f32");
-    MF_REFUSE_UNLESS(tile_fits(d, p), LAYOUT,
-                     "rows of the result are contiguous, of a multiple of 16 bytes, and aligned to them");
-    return true;
+                     NO_EPILOGUE, "elementwise chains, and the largest absolute value, only");
+    return results_fit(g, p, bid);
 }
 
 /* ---- ports ---- */
+
+/* Bytes of an element of the widest result. */
+static int widest(const mfi_gemm90 *g, const mfi_problem *p)
+{
+    int most = 1;
+    for (int r = 0; r < g->results; r++) {
+        int size = (int)mf_dtype_size(p->chain.operand[g->result[r]].view.dtype);
+        most = size > most ? size : most;
+    }
+    return most;
+}
+
+int mfi_gemm90_chunk(const mfi_gemm90 *g, const mfi_problem *p)
+{
+    int columns = 128 / widest(g, p);
+    return g->bn / (g->twin ? 2 : 1) % columns ? columns / 2 : columns;
+}
 
 static bool widens_to_float(mf_dtype dtype)
 {
@@ -109,15 +177,17 @@ static bool widens_to_float(mf_dtype dtype)
 static mfi_port port_of(const mfi_gemm90 *g, const mfi_problem *p, int operand)
 {
     const mfi_view *v = &p->chain.operand[operand].view;
+    const int64_t *strides = v->strides + p->ndim - 2;
     if (!widens_to_float(v->dtype))
         return MFI_PORT_DIRECT;
-    if (v->strides[1] == 0 && g->down < MOST_DOWN)
+    if (strides[0] == 0 && strides[1] == 0 && g->scalars < MOST_SCALARS)
+        return MFI_PORT_SCALAR;
+    if (strides[1] == 0 && g->down < MOST_DOWN)
         return MFI_PORT_DOWN;
-    if (v->strides[0] == 0 && g->across < MOST_ACROSS)
+    if (strides[0] == 0 && g->across < MOST_ACROSS)
         return MFI_PORT_ACROSS;
     bool half = v->dtype == MF_BF16 || v->dtype == MF_F16;
-    bool narrow = mf_dtype_size(p->chain.operand[g->store].view.dtype) == 2;
-    return half && narrow && g->tile < 0 && tile_fits(v, p) ? MFI_PORT_TILE : MFI_PORT_DIRECT;
+    return half && widest(g, p) == 2 && g->tile < 0 && tile_fits(v, p) ? MFI_PORT_TILE : MFI_PORT_DIRECT;
 }
 
 static bool assign_ports(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
@@ -130,11 +200,19 @@ static bool assign_ports(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
             continue;
         const mfi_view *v = &p->chain.operand[o].view;
         MF_REFUSE_UNLESS(v->alignment >= (int)mf_dtype_size(v->dtype), LAYOUT, "operand %d is not aligned", o);
-        MF_REFUSE_UNLESS(v->slot != p->chain.operand[g->store].view.slot, LAYOUT, "an operand is the result");
+        for (int r = 0; r < g->results; r++)
+            MF_REFUSE_UNLESS(v->slot != p->chain.operand[g->result[r]].view.slot, LAYOUT, "an operand is the result");
         g->port[o] = port_of(g, p, o);
-        g->number[o] = g->port[o] == MFI_PORT_ACROSS ? g->across++ : g->port[o] == MFI_PORT_DOWN ? g->down++ : 0;
+        g->number[o] = g->port[o] == MFI_PORT_SCALAR   ? g->scalars++
+                       : g->port[o] == MFI_PORT_ACROSS ? g->across++
+                       : g->port[o] == MFI_PORT_DOWN   ? g->down++
+                                                       : 0;
         g->tile = g->port[o] == MFI_PORT_TILE ? o : g->tile;
     }
+    bool shared = g->tile < 0; /* does a result leave from where the tile arrives? */
+    for (int r = 0; r < g->results; r++)
+        shared |= mf_dtype_size(p->chain.operand[g->result[r]].view.dtype) == 2;
+    g->parts = g->results + !shared;
     return true;
 }
 
@@ -149,13 +227,14 @@ static size_t shared_bytes(int i, const mfi_gemm90 *g)
     return (size_t)bytes;
 }
 
-/* Buffers of staging none: 32-bit results straight from registers. */
+/* Buffers of staging none: a 32-bit result straight from registers. */
 static bool fits(int i, const mfi_gemm90 *g, const mfi_problem *p)
 {
-    bool wide = mf_dtype_size(p->chain.operand[g->store].view.dtype) == 4;
-    bool shares = !g->b_mn || configurations[i].bn / 64 % configurations[i].cluster == 0;
-    bool halves = !g->twin || configurations[i].bn % 128 == 0;
-    return shared_bytes(i, g) <= SHARED_LIMIT && shares && halves && (wide || configurations[i].buffers > 0);
+    int bn = configurations[i].bn, buffers = configurations[i].buffers;
+    bool shares = !g->b_mn || bn / 64 % configurations[i].cluster == 0;
+    bool halves = !g->twin || bn % 128 == 0;
+    bool staged = buffers ? buffers >= 2 * g->parts : g->results == 1 && widest(g, p) == 4;
+    return shared_bytes(i, g) <= SHARED_LIMIT && shares && halves && staged;
 }
 
 /* Instructions of the chain for an element, with what brings its operands and packs its result. */
@@ -167,10 +246,10 @@ static double chain_work(const mfi_problem *p)
     } known[] = {{MF_OP_ADD, 1},   {MF_OP_SUBTRACT, 1}, {MF_OP_MULTIPLY, 1}, {MF_OP_MAXIMUM, 2}, {MF_OP_MINIMUM, 2},
                  {MF_OP_RELU, 2},  {MF_OP_NEGATIVE, 1}, {MF_OP_ABSOLUTE, 1}, {MF_OP_WHERE, 1},   {MF_OP_SQUARE, 1},
                  {MF_OP_SILU, 16}, {MF_OP_SIGMOID, 15}, {MF_OP_GELU, 14},    {MF_OP_EXP, 10}};
-    double work = 12;
+    double work = 9;
     for (int i = 0; i < p->chain.count; i++) {
         const mfi_instr *in = &p->chain.instr[i];
-        int own = in->kind == MFI_LOAD ? 2 : in->kind == MFI_APPLY ? 24 : 0;
+        int own = in->kind == MFI_LOAD ? 2 : in->kind == MFI_APPLY ? 24 : in->kind == MFI_STORE ? 3 : 0;
         for (size_t k = 0; k < MFI_COUNT(known) && in->kind == MFI_APPLY; k++)
             own = (int)known[k].op == in->op ? known[k].work : own;
         work += own;
@@ -184,7 +263,7 @@ static double estimate(int i, const mfi_gemm90 *g, const mfi_problem *p, const m
 {
     const double lanes_a_us = 128 * 1700, start_us = 2.5, pair_us = 0.8;
     int rows = configurations[i].bm * configurations[i].cluster, columns = configurations[i].bn / (g->twin ? 2 : 1);
-    int64_t tiles = mfi_ceil_div(p->u.matmul.m, rows) * mfi_ceil_div(p->u.matmul.n, columns);
+    int64_t tiles = mfi_ceil_div(p->u.matmul.m, rows) * mfi_ceil_div(p->u.matmul.n, columns) * g->batches;
     double rounds = (double)mfi_ceil_div(tiles, mfi_max64(c->multiprocessors / configurations[i].cluster, 1));
     double elements = (double)configurations[i].bm * columns, rate = configurations[i].rate * c->tensor_flops_per_us;
     double product = (g->twin ? 4 : 2) * elements * (double)p->u.matmul.k * c->multiprocessors / rate;
@@ -204,7 +283,7 @@ static void use(mfi_gemm90 *g, int i, const mfi_problem *p, const mfi_caps *c)
     g->pingpong = configurations[i].pingpong;
     g->tiles_m = mfi_ceil_div(p->u.matmul.m, g->bm * g->cluster);
     g->tiles_n = mfi_ceil_div(p->u.matmul.n, g->bn / (g->twin ? 2 : 1));
-    g->clusters = mfi_min64(mfi_max64(c->multiprocessors / g->cluster, 1), g->tiles_m * g->tiles_n);
+    g->clusters = mfi_min64(mfi_max64(c->multiprocessors / g->cluster, 1), g->tiles_m * g->tiles_n * g->batches);
     g->shared = shared_bytes(i, g);
     g->us = estimate(i, g, p, c);
     int64_t least = 0;
@@ -221,44 +300,58 @@ bool mfi_gemm90_choose(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, i
 {
     bool taken[MFI_GEMM90_VARIANTS] = {false};
     memset(g, 0, sizeof *g);
+    g->largest = -1;
     if (!suits(g, p, c, bid) || !assign_ports(g, p, bid))
         return false;
-    g->layout = (mfi_shape){.vector = 1, .threads = 384, .splits = 1, .launches = 1, .through = true, .widened = true};
+    g->layout = (mfi_shape){.vector = 1, .threads = 384, .splits = 1, .launches = 1, .results = true, .widened = true};
     int best = -1;
     for (int r = 0; r <= rank; r++) {
         best = -1;
         for (int i = 0; i < MFI_GEMM90_VARIANTS; i++)
             if (!taken[i] && fits(i, g, p) && (best < 0 || estimate(i, g, p, c) < estimate(best, g, p, c)))
                 best = i;
+        MF_REFUSE_UNLESS(best >= 0 || r, NO_EPILOGUE, "its results need more shared memory than any configuration has");
         MF_REFUSE_UNLESS(best >= 0, SIZE, "there are %d configurations", r);
         taken[best] = true;
     }
     use(g, best, p, c);
+    MF_REFUSE_UNLESS(g->tiles_m * g->tiles_n * g->batches < 1 << 30, SIZE, "the result has too many tiles");
     return true;
 }
 
 /* ---- the text ---- */
 
-static void element(mfi_text *out, const mfi_problem *p, int operand, const char *row, const char *column)
+static const char *word(bool value)
+{
+    return value ? "true" : "false";
+}
+
+/* An element of an operand as it is computed with; row, column: NULL where it does not vary along them. */
+static void element(mfi_text *out, const mfi_problem *p, int operand, const char *batch, const char *row,
+                    const char *column)
 {
     const mfi_view *v = &p->chain.operand[operand].view;
+    const char *const at[3] = {batch, row, column};
+    int terms = 0;
     mfi_text_add(out, "mf::widen(((const %s *)a.data[%d])[", mfi_emit_storage(v->dtype), operand);
-    if (v->strides[0] && row)
-        mfi_text_add(out, "(mf::i64)%s * a.stride[%d][0]", row, operand);
-    if (v->strides[1] && column)
-        mfi_text_add(out, "%s(mf::i64)(%s) * a.stride[%d][1]", v->strides[0] && row ? " + " : "", column, operand);
-    mfi_text_add(out, (v->strides[0] && row) || (v->strides[1] && column) ? "])" : "0])");
+    for (int i = p->ndim == 3 ? 0 : 1, d = 0; i < 3; i++, d++)
+        if (v->strides[d] && at[i])
+            mfi_text_add(out, "%s(mf::i64)(%s) * a.stride[%d][%d]", terms++ ? " + " : "", at[i], operand, d);
+    mfi_text_add(out, terms ? "])" : "0])");
 }
 
 static void vector_function(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g, mfi_port port)
 {
-    bool down = port == MFI_PORT_DOWN;
-    mfi_text_add(out, "    static MF_DEVICE float %s(const args &a, int port, mf::i32 at)\n    {\n",
-                 down ? "m_vector" : "n_vector");
+    bool down = port == MFI_PORT_DOWN, one = port == MFI_PORT_SCALAR;
+    mfi_text_add(out, "    static MF_DEVICE float %s(const args &a, int port%s%s)\n    {\n",
+                 one    ? "scalar"
+                 : down ? "m_vector"
+                        : "n_vector",
+                 one ? "" : ", mf::i32 at", g->batched ? ", mf::i32 batch" : "");
     for (int o = 0; o < p->chain.operands; o++)
         if (g->port[o] == port) {
             mfi_text_add(out, "        if (port == %d)\n            return ", g->number[o]);
-            element(out, p, o, down ? "at" : NULL, down ? NULL : "at");
+            element(out, p, o, "batch", down ? "at" : NULL, down || one ? NULL : "at");
             mfi_text_add(out, ";\n");
         }
     mfi_text_add(out, "        return 0;\n    }\n");
@@ -267,6 +360,9 @@ static void vector_function(mfi_text *out, const mfi_problem *p, const mfi_gemm9
 static void take_port(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g, int o)
 {
     switch (g->port[o]) {
+    case MFI_PORT_SCALAR:
+        mfi_text_add(out, "        x.x%d.v[0] = y.x%d.v[0] = in.scalar[%d];\n", o, o, g->number[o]);
+        break;
     case MFI_PORT_ACROSS:
         mfi_text_add(out, "        x.x%d.v[0] = in.across[%d][0];\n        y.x%d.v[0] = in.across[%d][1];\n", o,
                      g->number[o], o, g->number[o]);
@@ -282,9 +378,9 @@ static void take_port(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g, 
                      "        x.x%d.v[0] = y.x%d.v[0] = {};\n        if (in.row < in.rows && in.col < in.cols) {\n"
                      "            x.x%d.v[0] = ",
                      o, o, o);
-        element(out, p, o, "in.row", "in.col");
+        element(out, p, o, "in.batch", "in.row", "in.col");
         mfi_text_add(out, ";\n            y.x%d.v[0] = ", o);
-        element(out, p, o, "in.row", "in.col + 1");
+        element(out, p, o, "in.batch", "in.row", "in.col + 1");
         mfi_text_add(out, ";\n        }\n");
         break;
     case MFI_PORT_NONE:
@@ -297,45 +393,83 @@ static void epilogue(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
     mfi_text_add(out,
                  "typedef args epilogue_args;\n\nstruct epilogue : mf::epilogue_none {\n"
                  "    typedef epilogue_args args;\n    typedef %s tile_type;\n"
-                 "    static constexpr int n_vectors = %d, m_vectors = %d, tiles = %d;\n",
+                 "    static constexpr int n_vectors = %d, m_vectors = %d, scalars = %d, tiles = %d;\n",
                  mfi_emit_storage(g->tile < 0 ? MF_BF16 : p->chain.operand[g->tile].view.dtype), g->across, g->down,
-                 g->tile >= 0);
-    if (g->buffers == 0)
-        mfi_text_add(out,
-                     "    static MF_DEVICE float *out(const args &a, mf::i32 row)\n    {\n"
-                     "        return (float *)a.data[%d] + row * a.stride[%d][0];\n    }\n",
-                     g->store, g->store);
+                 g->scalars, g->tile >= 0);
+    if (g->buffers == 0) {
+        const int d = g->result[0];
+        mfi_text_add(out, "    static MF_DEVICE mf::u32 *out(const args &a, mf::i32 row%s)\n    {\n",
+                     g->batched ? ", mf::i32 batch" : "");
+        mfi_text_add(out, "        return (mf::u32 *)a.data[%d] + row * a.stride[%d][%d]", d, d, p->ndim - 2);
+        if (g->batched)
+            mfi_text_add(out, " + batch * a.stride[%d][0]", d);
+        mfi_text_add(out, ";\n    }\n");
+    }
+    if (g->largest >= 0)
+        mfi_text_add(
+            out,
+            "    static MF_DEVICE mf::u32 *largest(const args &a)\n    {\n        return (mf::u32 *)a.data[%d];\n"
+            "    }\n",
+            g->largest);
+    vector_function(out, p, g, MFI_PORT_SCALAR);
     vector_function(out, p, g, MFI_PORT_ACROSS);
     vector_function(out, p, g, MFI_PORT_DOWN);
-    mfi_text_add(
-        out, "    static MF_DEVICE void apply2(const args &a, const mf::epilogue_ports<epilogue> &in, float &v0, "
-             "float &v1)\n    {\n        chain<1>::inputs x, y;\n        chain<1>::point p;\n"
-             "        p.c[0] = in.row;\n        p.c[1] = in.col;\n        x.acc[0] = v0;\n        y.acc[0] = v1;\n");
+    mfi_text_add(out, "};\n\n");
+}
+
+/* What is stored of two neighbours. */
+static void results(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
+{
+    mfi_text_add(out,
+                 "struct results {\n    static constexpr int COUNT = %d, WIDEST = %d;\n"
+                 "    static constexpr bool LARGEST = %s;\n",
+                 g->results, widest(g, p), word(g->largest >= 0));
+    mfi_text_add(out, "    static MF_HOST_DEVICE constexpr int size(int i)\n    {\n        return ");
+    for (int r = 0; r < g->results; r++) {
+        if (r + 1 < g->results)
+            mfi_text_add(out, "i == %d ? ", r);
+        mfi_text_add(out, "%zu%s", mf_dtype_size(p->chain.operand[g->result[r]].view.dtype),
+                     r + 1 < g->results ? " : " : "");
+    }
+    mfi_text_add(out,
+                 ";\n    }\n    template <class E>\n    static MF_DEVICE void finish(const args &a, const "
+                 "mf::epilogue_ports<E> &in, float v0, float v1, mf::u32 (&bits)[COUNT][2], mf::u32 &largest)\n    {\n"
+                 "        chain<1>::inputs x, y;\n        chain<1>::point p;\n"
+                 "        x.acc[0] = v0;\n        y.acc[0] = v1;\n");
+    mfi_text_add(out, "%s        p.c[%d] = in.row;\n        p.c[%d] = in.col;\n",
+                 g->batched ? "        p.c[0] = in.batch;\n" : "", p->ndim - 2, p->ndim - 1);
     if (g->twin)
         mfi_text_add(out, "        x.acc1[0] = in.twin[0];\n        y.acc1[0] = in.twin[1];\n");
     for (int o = 0; o < p->chain.operands; o++)
         take_port(out, p, g, o);
     mfi_text_add(out,
-                 "        v0 = chain<1>::value(a, p, x);\n        p.c[1]++;\n        v1 = chain<1>::value(a, p, y);\n"
-                 "    }\n};\n\n");
-}
-
-static const char *word(bool value)
-{
-    return value ? "true" : "false";
+                 "        const chain<1>::results r = chain<1>::values(a, p, x);\n        p.c[%d]++;\n"
+                 "        const chain<1>::results s = chain<1>::values(a, p, y);\n",
+                 p->ndim - 1);
+    for (int i = 0, value = 0, n = 0; i < p->chain.count; i++) {
+        const mfi_instr *in = &p->chain.instr[i];
+        bool saturate;
+        if (in->kind != MFI_STORE)
+            continue;
+        (void)mfi_emit_stored(&p->chain, in, &saturate);
+        if (in->axis)
+            mfi_text_add(out, "        mf::largest2(largest, in, r.r%d, s.r%d);\n", value, value);
+        else
+            mfi_text_add(out, "        mf::pack2<%s, %s>(bits[%d], r.r%d, s.r%d);\n",
+                         mfi_emit_storage(p->chain.operand[in->operand].view.dtype), word(saturate), n++, value, value);
+        value++;
+    }
+    mfi_text_add(out, "    }\n};\n\n");
 }
 
 static void kernel_text(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
 {
     mfi_text_add(out,
-                 "struct kernel_args {\n    mf::tensor_map a, b, d, t%s;\n    mf::gemm90_args<epilogue> p;\n};\n\n"
-                 "typedef mf::gemm90_config<%s, %s, %d, %d, %d, %d, %s, %s, %s, %d, %s> config;\n\n",
-                 g->twin ? ", b2" : "", mfi_emit_storage(p->u.matmul.a.dtype),
-                 p->chain.operand[g->store].view.dtype == MF_F32
-                     ? "float"
-                     : mfi_emit_storage(p->chain.operand[g->store].view.dtype),
-                 g->bm, g->bn, g->stages, g->cluster, word(g->pingpong), word(g->a_mn), word(g->b_mn), g->buffers,
-                 word(g->twin));
+                 "struct kernel_args {\n    mf::tensor_map a, b, t, d[%d]%s;\n    mf::gemm90_args<epilogue> p;\n};\n\n"
+                 "typedef mf::gemm90_config<%s, results, %d, %d, %d, %d, %s, %s, %s, %d, %s, %s> config;\n\n",
+                 g->results, g->twin ? ", b2" : "", mfi_emit_storage(p->u.matmul.a.dtype), g->bm, g->bn, g->stages,
+                 g->cluster, word(g->pingpong), word(g->a_mn), word(g->b_mn), g->buffers, word(g->twin),
+                 word(g->batched));
 }
 
 mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm90 *g)
@@ -347,6 +481,7 @@ mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm9
     mfi_emit_chain(&text, p, &g->layout);
     mfi_text_add(&text, "\n");
     epilogue(&text, p, g);
+    results(&text, p, g);
     kernel_text(&text, p, g);
     mfi_text_add(&text, "} // namespace\n\n");
     if (!text.failed) {
@@ -372,6 +507,18 @@ static uint64_t pair(int64_t low, int64_t high)
     return (uint64_t)(uint32_t)low | (uint64_t)(uint32_t)high << 32;
 }
 
+int mfi_gemm90_maps(const mfi_gemm90 *g)
+{
+    return 3 + g->results + g->twin;
+}
+
+/* Bits of those that are the same for all products. */
+static int64_t shared_operands(const mfi_problem *p, const mfi_gemm90 *g)
+{
+    const mfi_view *tile = g->tile < 0 ? NULL : &p->chain.operand[g->tile].view;
+    return (p->u.matmul.a.strides[0] ? 0 : 1) | (p->u.matmul.b.strides[0] ? 0 : 2) | (tile && tile->strides[0] ? 0 : 4);
+}
+
 mf_status mfi_gemm90_words(mfi_words *w, const mfi_problem *p, const mfi_gemm90 *g)
 {
     const mfi_matmul *mm = &p->u.matmul;
@@ -379,10 +526,11 @@ mf_status mfi_gemm90_words(mfi_words *w, const mfi_problem *p, const mfi_gemm90 
     mfi_words *own = mfi_alloc(sizeof *own);
     mf_status status = chain && own ? MF_OK : MFI_NO_MEMORY(sizeof *chain + sizeof *own);
     memset(w, 0, sizeof *w);
-    w->count = (g->twin ? 5 : 4) * MFI_GEMM90_MAP_WORDS;
+    w->count = mfi_gemm90_maps(g) * MFI_GEMM90_MAP_WORDS;
     w->word[w->count++] = pair(mm->m, mm->n);
     w->word[w->count++] = pair(mm->k, g->tiles_m);
     w->word[w->count++] = pair(g->tiles_n, g->group);
+    w->word[w->count++] = pair(g->batches, shared_operands(p, g));
     if (status == MF_OK) {
         *chain = *p;
         chain->anchor = MFI_MAP; /* the chain's arguments alone */

@@ -309,23 +309,31 @@ static encode *encoder(void)
 
 mf_status mfi_cuda_tensor_map(uint64_t out[16], const mfi_tensor_map *m)
 {
-    static const CUtensorMapDataType types[MF_DTYPE_COUNT] = {[MF_F16] = CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-                                                              [MF_BF16] = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                                                              [MF_F32] = CU_TENSOR_MAP_DATA_TYPE_FLOAT32};
-    const cuuint64_t size = mf_dtype_size(m->dtype), extents[2] = {(cuuint64_t)m->inner, (cuuint64_t)m->outer},
-                     strides[1] = {(cuuint64_t)m->ld * size};
-    const cuuint32_t box[2] = {(cuuint32_t)(128 / size), (cuuint32_t)m->box_outer}, steps[2] = {1, 1};
+    static const CUtensorMapDataType types[MF_DTYPE_COUNT] = {
+        [MF_F16] = CU_TENSOR_MAP_DATA_TYPE_FLOAT16, [MF_BF16] = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        [MF_F32] = CU_TENSOR_MAP_DATA_TYPE_FLOAT32, [MF_I32] = CU_TENSOR_MAP_DATA_TYPE_INT32,
+        [MF_E4M3] = CU_TENSOR_MAP_DATA_TYPE_UINT8,  [MF_E5M2] = CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        [MF_I8] = CU_TENSOR_MAP_DATA_TYPE_UINT8,    [MF_BOOL] = CU_TENSOR_MAP_DATA_TYPE_UINT8};
+    CUtensorMapSwizzle swizzle = m->box_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                                 : m->box_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                      : CU_TENSOR_MAP_SWIZZLE_32B;
+    const cuuint64_t size = mf_dtype_size(m->dtype);
+    const cuuint64_t extents[3] = {(cuuint64_t)m->inner, (cuuint64_t)m->outer, (cuuint64_t)m->items};
+    const cuuint64_t strides[2] = {(cuuint64_t)m->ld * size, (cuuint64_t)m->item_ld * size};
+    const cuuint32_t box[3] = {(cuuint32_t)m->box_bytes / (cuuint32_t)size, (cuuint32_t)m->box_outer, 1};
+    const cuuint32_t steps[3] = {1, 1, 1};
     CUtensorMap map;
     MF_TRY(usable());
     encode *function = encoder();
     MF_REQUIRE(function, MF_E_UNSUPPORTED, "the driver has no tensor maps: CUDA 12 or newer is needed");
-    MF_TRY(check(function(&map, types[m->dtype], 2, m->base, extents, strides, box, steps,
-                          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+    MF_TRY(check(function(&map, types[m->dtype], m->items ? 3 : 2, m->base, extents, strides, box, steps,
+                          CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
                  "cuTensorMapEncodeTiled"));
     memcpy(out, &map, sizeof map);
     /* Up to 13.1 the driver sets a bit in the maps of small tensors that it should not. */
-    if (mfi_library_load(MFI_LIB_CUDA)->number <= 13010 && m->outer * m->ld * (int64_t)size < 131072)
+    if (mfi_library_load(MFI_LIB_CUDA)->number <= 13010 &&
+        (m->items > 1 ? m->items * m->item_ld : m->outer * m->ld) * (int64_t)size < 131072)
         out[1] &= ~(1ull << 21);
     return MF_OK;
 }

@@ -18,12 +18,13 @@ mf_status mfi_cuda_copy_async(void *dst, const void *src, size_t bytes, void *st
 mf_status mfi_cuda_zero_async(void *dst, size_t bytes, void *stream);
 mf_status mfi_cuda_synchronize(void);
 bool mfi_cuda_capturing(void *stream);
-/* A matrix as the tensor memory accelerator sees it: 128 bytes by box_outer at a time, swizzled, zero outside. ld in elements. */
+/* A matrix as the tensor memory accelerator sees it: box_bytes by box_outer at a time, swizzled, zero outside. ld in elements. */
 typedef struct mfi_tensor_map {
     void *base;
-    mf_dtype dtype; /* f16, bf16, f32 */
+    mf_dtype dtype; /* of at most 4 bytes */
     int64_t inner, outer, ld;
-    int box_outer;
+    int box_outer, box_bytes; /* 128, 64, 32 */
+    int64_t items, item_ld;   /* of a third dim, one in a box; 0: there is none */
 } mfi_tensor_map;
 mf_status mfi_cuda_tensor_map(uint64_t out[16], const mfi_tensor_map *map);
 mf_status mfi_cuda_name(char *out, size_t bytes, int device);

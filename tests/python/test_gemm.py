@@ -44,6 +44,7 @@ PAIRS = {
         lambda m, n: [(n,), (m, 1), (m, n)],
     ),
     "f32": (lambda x, w, v: mf.cast(x @ w, "f32") - mf.cast(x @ v, "f32"), lambda m, n: []),
+    "the first one kept": (lambda x, w, v: (lambda h: (h, h * (x @ v)))(mf.silu(x @ w)), lambda m, n: []),
 }
 
 
@@ -69,7 +70,6 @@ def test_products_that_stay_apart():
     specs = pair_specs(4096, 1408, 512, more)
     assert anchors(function, *specs, no_fusion=True).count("matmul") == 2
     assert anchors(lambda x, y, w, v: mf.silu(x @ w) * (y @ v), specs[0], *specs) == ["matmul", "matmul"]
-    assert anchors(lambda x, w, v: (lambda h: (h, h * (x @ v)))(mf.silu(x @ w)), *specs).count("matmul") == 2
     assert anchors(lambda x, w, v: mf.silu(x @ w) * (x @ v.T), *specs[:2], S((1408, 512), "bf16")) == ["matmul", "matmul"]
     assert [s["anchor"] for s in steps(mf.plan(function, *specs, target="sm_80"))].count("matmul") == 2
 
@@ -126,9 +126,11 @@ def check(function, arrays, **options):
     finally:
         for name, f in saved.items():
             setattr(mf, name, f)
-    assert not torch.isnan(got).any()
-    error = float((got.double() - want).abs().max() / want.abs().max())
-    assert error < {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 2e-5}[got.dtype], error
+    several = isinstance(want, tuple)
+    for g, w in zip(got, want) if several else [(got, want)]:
+        assert not torch.isnan(g).any()
+        error = float((g.double() - w).abs().max() / w.abs().max())
+        assert error < {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 2e-5}[g.dtype], error
     return plan
 
 

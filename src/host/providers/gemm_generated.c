@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 typedef struct state {
-    const mfi_problem *problem;
+    mfi_problem *problem; /* flattened */
     mfi_gemm90 gemm;
     mfi_words words;
     mf_context *context;
@@ -21,12 +21,17 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     return mfi_refuse(bid, MFI_R_NOT_BUILT, "built without CUDA's headers");
 #endif
     MF_REFUSE_UNLESS(c->library[MFI_LIB_NVRTC], NOT_FOUND, "NVRTC compiles the kernels");
-    if (!mfi_gemm90_choose(&g, p, c, 0, bid))
+    mfi_problem *flat;
+    if (mfi_gemm90_flatten(&flat, p) != MF_OK)
+        return mfi_refuse(bid, MFI_R_SIZE, "out of memory");
+    bool suits = mfi_gemm90_choose(&g, flat, c, 0, bid);
+    mfi_problem_free(flat);
+    if (!suits)
         return false;
     bid->bytes = mfi_problem_bytes(p);
-    bid->launches = 1;
+    bid->launches = g.largest < 0 ? 1 : 2;
     double memory = (double)bid->bytes / (0.9 * c->bytes_per_us);
-    bid->cost_us = (g.us > memory ? g.us : memory) + c->launch_us;
+    bid->cost_us = (g.us > memory ? g.us : memory) + bid->launches * c->launch_us;
     snprintf(bid->kernel, sizeof bid->kernel, "mf_gemm %dx%d%s", g.bm, g.bn, g.cluster > 1 ? " in pairs" : "");
     return true;
 }
@@ -69,17 +74,25 @@ static mf_status make(state *s, const mfi_caps *c, mfi_bid *bid)
     return c->present ? mfi_cuda_function_shared(s->module->function, g->shared) : MF_OK;
 }
 
+static void destroy(void *opaque)
+{
+    state *s = opaque;
+    mfi_problem_free(s->problem);
+    mf_free(s);
+}
+
 static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
 {
     state *s = mfi_calloc(1, sizeof *s);
     *out = NULL;
     if (!s)
         return MFI_NO_MEMORY(sizeof *s);
-    s->problem = p;
     s->context = context;
-    mf_status status = make(s, c, bid);
+    mf_status status = mfi_gemm90_flatten(&s->problem, p);
+    if (status == MF_OK)
+        status = make(s, c, bid);
     if (status != MF_OK) {
-        mf_free(s);
+        destroy(s);
         return status;
     }
     *out = s;
@@ -91,44 +104,76 @@ static void *address(const mfi_run *r, const mfi_view *view)
     return (void *)(uintptr_t)mfi_run_address(r, view);
 }
 
-/* mn: stored along the result's dim `points`, else along k. */
-static mfi_tensor_map factor_map(const mfi_run *r, const mfi_view *v, int k_dim, int64_t k, int64_t points, bool mn,
-                                 int box)
+/* The third dim of a batch's map: one item where all products share it. */
+static void set_items(mfi_tensor_map *m, const mfi_view *v, const mfi_gemm90 *g)
 {
-    int other = 1 - k_dim;
-    return (mfi_tensor_map){
-        .base = address(r, v),
-        .dtype = v->dtype,
-        .inner = mn ? points : k,
-        .outer = mn ? k : points,
-        .ld = mfi_gemm90_ld(v->strides[mn ? k_dim : other], mn ? points : k, mn ? k : points, v->dtype),
-        .box_outer = mn ? 64 : box};
+    if (!g->batched)
+        return;
+    m->items = v->strides[0] ? g->batches : 1;
+    m->item_ld = v->strides[0] ? v->strides[0] : m->ld * m->outer;
 }
 
-static mfi_tensor_map tile_map(const mfi_run *r, const mfi_view *v, const mfi_matmul *mm)
+/* mn: stored along the result's dim `points`, else along k. */
+static mfi_tensor_map factor_map(const mfi_run *r, const mfi_view *v, const mfi_gemm90 *g, int k_dim, int64_t k,
+                                 int64_t points, int box)
 {
-    return (mfi_tensor_map){
-        address(r, v), v->dtype, mm->n, mm->m, mfi_gemm90_ld(v->strides[0], mm->n, mm->m, v->dtype), 64};
+    const bool mn = k_dim ? g->a_mn : g->b_mn;
+    const int64_t *strides = v->strides + g->batched, stride = strides[mn ? k_dim : 1 - k_dim];
+    mfi_tensor_map m = {.base = address(r, v),
+                        .dtype = v->dtype,
+                        .inner = mn ? points : k,
+                        .outer = mn ? k : points,
+                        .ld = mfi_gemm90_ld(stride, mn ? points : k, mn ? k : points, v->dtype),
+                        .box_outer = mn ? 64 : box,
+                        .box_bytes = 128};
+    set_items(&m, v, g);
+    return m;
+}
+
+static mfi_tensor_map tile_map(const mfi_run *r, const mfi_view *v, const mfi_gemm90 *g, const mfi_matmul *mm,
+                               int columns)
+{
+    mfi_tensor_map m = {.base = address(r, v),
+                        .dtype = v->dtype,
+                        .inner = mm->n,
+                        .outer = mm->m,
+                        .ld = mfi_gemm90_ld(v->strides[g->batched], mm->n, mm->m, v->dtype),
+                        .box_outer = 64,
+                        .box_bytes = columns * (int)mf_dtype_size(v->dtype)};
+    set_items(&m, v, g);
+    return m;
+}
+
+/* In the order of kernel_args. */
+static mf_status make_maps(uint64_t *words, const mfi_problem *p, const mfi_gemm90 *g, const mfi_run *r)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    const int box = g->bn / (g->twin ? 2 : g->cluster), columns = mfi_gemm90_chunk(g, p);
+    mfi_tensor_map map[3 + MFI_GEMM90_RESULTS + 1];
+    map[0] = factor_map(r, &mm->a, g, 1, mm->k, mm->m, g->bm);
+    map[1] = factor_map(r, &mm->b, g, 0, mm->k, mm->n, box);
+    map[2] = tile_map(r, &p->chain.operand[g->tile < 0 ? g->result[0] : g->tile].view, g, mm, columns);
+    for (int i = 0; i < g->results; i++)
+        map[3 + i] = tile_map(r, &p->chain.operand[g->result[i]].view, g, mm, columns);
+    if (g->twin)
+        map[3 + g->results] = factor_map(r, &p->head->u.matmul.b, g, 0, mm->k, mm->n, box);
+    for (int i = 0; i < mfi_gemm90_maps(g); i++)
+        MF_TRY(mfi_cuda_tensor_map(words + (ptrdiff_t)i * MFI_GEMM90_MAP_WORDS, &map[i]));
+    return MF_OK;
 }
 
 static mf_status run(void *opaque, const mfi_run *r)
 {
     const state *s = opaque;
     const mfi_problem *p = s->problem;
-    const mfi_matmul *mm = &p->u.matmul;
     const mfi_gemm90 *g = &s->gemm;
     uint64_t words[MFI_MAX_WORDS];
     memcpy(words, s->words.word, (size_t)s->words.count * sizeof *words);
-    const mfi_view *d = &p->chain.operand[g->store].view, *t = g->tile < 0 ? d : &p->chain.operand[g->tile].view;
-    const mfi_view *b2 = g->twin ? &p->head->u.matmul.b : &mm->b;
-    const int box = g->bn / (g->twin ? 2 : g->cluster);
-    const mfi_tensor_map maps[] = {factor_map(r, &mm->a, 1, mm->k, mm->m, g->a_mn, g->bm),
-                                   factor_map(r, &mm->b, 0, mm->k, mm->n, g->b_mn, box), tile_map(r, d, mm),
-                                   tile_map(r, t, mm), factor_map(r, b2, 0, mm->k, mm->n, g->b_mn, box)};
-    for (int i = 0; i < (g->twin ? 5 : 4); i++)
-        MF_TRY(mfi_cuda_tensor_map(words + (ptrdiff_t)i * MFI_GEMM90_MAP_WORDS, &maps[i]));
+    MF_TRY(make_maps(words, p, g, r));
     for (int o = 0; o < p->chain.operands; o++)
         words[s->words.data + o] = mfi_run_address(r, &p->chain.operand[o].view);
+    if (g->largest >= 0)
+        MF_TRY(mfi_cuda_zero_async(address(r, &p->chain.operand[g->largest].view), sizeof(float), r->stream));
     return mfi_jit_launch(s->module, r->context, (int)(g->clusters * g->cluster), g->layout.threads, g->shared, words,
                           (size_t)s->words.count * sizeof *words, r->stream);
 }
@@ -139,4 +184,4 @@ static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
 }
 
 const mfi_provider mfi_provider_gemm_generated = {"generated_gemm", query,  prepare, run,
-                                                  mf_free,          kernel, NULL,    variants};
+                                                  destroy,          kernel, NULL,    variants};
