@@ -5,7 +5,8 @@
 #include <limits.h>
 
 enum {
-    LOOPS_FLOPS = 8192,         /* m n k up to which a library call costs more than it saves */
+    LOOPS_FLOPS = 256, /* m n k up to which a library call costs more than it saves; a quarter of complex numbers … */
+    COLUMN_SHARE = 8,  /* … and a smaller share for n = 1, where loops do not vectorise */
     SMALL_FLOPS = 64 * 64 * 64, /* m n k up to which libraries stay on the calling thread */
     GROUP_BYTES = 64 << 10,     /* of products of a batch that go through the chain together */
     PANEL_BYTES = 8 << 20,      /* of a product that threads share */
@@ -165,6 +166,12 @@ static int64_t square_edge(const mfi_matmul_layout *l, const mfi_problem *p, int
     return mfi_ceil_div(mfi_ceil_div(l->n, cuts), MIRROR) * MIRROR;
 }
 
+static double loops_flops(const mfi_matmul_layout *l)
+{
+    bool complex = l->type == MFI_C64 || l->type == MFI_C128;
+    return LOOPS_FLOPS / (complex ? 4.0 : 1.0) / (l->n == 1 ? COLUMN_SHARE : 1.0);
+}
+
 bool mfi_matmul_plan(mfi_matmul_layout *l, const mfi_problem *p, bool loops, int threads, int rank)
 {
     const mfi_matmul *mm = &p->u.matmul;
@@ -182,7 +189,7 @@ bool mfi_matmul_plan(mfi_matmul_layout *l, const mfi_problem *p, bool loops, int
     }
     l->batch = mfi_product(p->shape, l->batch_dims);
     double work = (double)l->m * (double)l->n * (double)l->k;
-    l->loops = loops || work <= LOOPS_FLOPS;
+    l->loops = loops || work <= loops_flops(l);
     bool spans = mfi_chain_unit(p, 1) > l->m * l->n;
     l->items = spans || (l->batch > 1 && (work <= SMALL_FLOPS || (loops && l->batch >= threads)));
     mf_dtype dtype = mfi_ctype_dtype(l->type);
