@@ -226,7 +226,11 @@ static void fold(frame *f, const mfi_uop *u, int n, int rows)
 static void finish(frame *f, const mfi_uop *u, char *dst, int rows)
 {
     const mfi_acc *acc = f->part + (int64_t)u->reduce * f->chain->group;
-    mfi_acc_finish(acc, rows, &f->chain->reduce[u->reduce], dst);
+    const mfi_cpu_reduce *r = &f->chain->reduce[u->reduce];
+    if (f->chain->plain_columns)
+        memcpy(dst, f->element + r->narrow_buffer, (size_t)rows * u->size);
+    else
+        mfi_acc_finish(acc, rows, r, dst);
 }
 
 static char *kept_at(const frame *f, const mfi_uop *u, int64_t index)
@@ -313,7 +317,7 @@ static group next_group(const mfi_cpu_chain *c, int64_t first, int64_t end)
 static void start_parts(frame *f, int phase, int rows)
 {
     const mfi_cpu_chain *c = f->chain;
-    for (int r = 0; r < c->reduces; r++)
+    for (int r = 0; r < c->reduces && !c->plain_columns; r++)
         if (c->reduce[r].phase == phase)
             mfi_acc_init(f->part + (int64_t)r * c->group, rows, &c->reduce[r]);
 }
@@ -362,10 +366,10 @@ static void run_columns(frame *f, int phase, const group *g, int64_t begin, int6
         int indices = (int)mfi_min64(step, end - j);
         int64_t index = (outer * c->row_length + j) * c->last_rows + column;
         run_list(f, c->element[phase], f->element, index, indices * g->rows, g->rows, false);
-        if (folds && (j - begin + step) % MFI_COLUMN_FLUSH == 0)
+        if (folds && !c->plain_columns && (j - begin + step) % MFI_COLUMN_FLUSH == 0)
             flush_columns(f, phase, g->rows, false);
     }
-    if (folds)
+    if (folds && !c->plain_columns)
         flush_columns(f, phase, g->rows, true);
 }
 

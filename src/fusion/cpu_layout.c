@@ -145,4 +145,5 @@ void mfi_choose_layout(mfi_compiler *c)
     if (out->layout != MFI_LAYOUT_SHORT && out->row_length >= 2 * least)
         out->chunk = mfi_max64(least, (mfi_ceil_div(out->row_length, 64) + 1023) / 1024 * 1024);
     out->chunks = mfi_ceil_div(out->row_length, out->chunk);
+    out->plain_columns = column && out->row_length > 0 && out->row_length <= MFI_COLUMN_FLUSH;
 }

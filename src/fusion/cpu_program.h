@@ -79,6 +79,7 @@ struct mfi_cpu_chain {
     int64_t
         strip_row; /* MAP: length of the last dim if an operand is transposed, so that strips of columns reuse its lines; else 0 */
     int64_t last_rows;     /* COLUMN: extent of the last row dim */
+    bool plain_columns;    /* COLUMN: rows so short that the narrow accumulators are the results */
     int64_t chunk, chunks; /* reduction indices per partial result, and partial results per row */
     int block, group;      /* elements of a block, most rows of a group */
     /* arenas, in bytes */

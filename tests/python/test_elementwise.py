@@ -317,3 +317,30 @@ def test_integers_to_negative_powers():
     np.testing.assert_array_equal(mf.power(x, 3), x**3)
     np.testing.assert_array_equal(mf.power(x, np.array([-1, -1, -1])), [1, 0, 0])
     np.testing.assert_allclose(mf.power(x + 0j, -2), (x + 0j) ** -2)
+
+
+@pytest.mark.parametrize("length", [1, 2, 4, 31, 32, 33, 64, 65])
+@pytest.mark.parametrize("dtype", ["bool", "int32", "int64", "float32", "float64", "complex64", "complex128"])
+def test_reductions_across_short_columns(length, dtype, rng):
+    """Rows that lie apart, reduced side by side: lengths around what narrow accumulators take; NaN, infinities, signs of 0."""
+    x = values(rng, (3, length, 1100), dtype)
+    if x.dtype.kind == "f":
+        x[0, -1, :5] = np.nan, np.inf, -np.inf, 0, 0
+    if x.dtype.kind in "fc":
+        x[1, :, :4] = -0.0
+    for name in ("sum", "prod", "any", "all", "max", "min"):
+        if name in ("max", "min") and x.dtype.kind in "bc":
+            continue
+        with np.errstate(all="ignore"):
+            got, want = getattr(mf, name)(x, 1), getattr(np, name)(x, 1)
+        assert got.dtype == want.dtype
+        if name in ("any", "all", "max", "min") or x.dtype.kind in "bi":
+            np.testing.assert_array_equal(got, want)
+        else:
+            single = x.dtype in (np.float32, np.complex64)
+            np.testing.assert_allclose(got, want, rtol=1e-4 if single else 1e-12, atol=1e-4 if single else 1e-12)
+    if x.dtype.kind == "f":
+        got = mf.fuse(lambda x: (x - x.mean(1, keepdims=True), x.max(1) + (x * x).sum(1)))(x)
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(got[0], x - x.mean(1, keepdims=True), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(got[1], x.max(1) + (x * x).sum(1), rtol=1e-4)
