@@ -319,3 +319,23 @@ def test_shifts_of_even_and_odd_axes(shape, rng):
             np.testing.assert_array_equal(getattr(mf.fft, name)(x, axes), getattr(np.fft, name)(x, axes))
     roll = mf.fuse(lambda x: np.roll(x, (shape[0] // 2, 1, 3), (0, -1, 0)))
     np.testing.assert_array_equal(roll(x), np.roll(x, (shape[0] // 2, 1, 3), (0, -1, 0)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(512, 40), (1024, 16), (420, 50), (509, 40), (4096, 9), (4096, 7), (3, 256, 70), (2, 1000, 33)])
+def test_tall_columns(shape, dtype, rng):
+    """Columns side by side, spread over more than a cache: smooth lengths, a prime, few columns, views."""
+    x = values(rng, shape, dtype)
+    axis = len(shape) - 2
+    tolerance = 1e-4 if dtype in ("float32", "complex64") else 1e-11
+    wide = np.complex128 if x.dtype.kind == "c" else np.float64
+    for y in (x, x[..., ::-1], x[..., ::2], np.asfortranarray(x)):
+        for name in ("fft", "ifft") if y.dtype.kind == "c" else ("fft", "rfft"):
+            want = getattr(np.fft, name)(y.astype(wide), axis=axis)
+            got = getattr(mf.fft, name)(y, axis=axis)
+            np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * np.abs(want).max())
+    want = np.fft.fft2(x.astype(wide), axes=(axis, axis + 1))
+    np.testing.assert_allclose(mf.fft.fft2(x, axes=(axis, axis + 1)), want, rtol=0, atol=tolerance * np.abs(want).max())
+    chain = mf.fuse(lambda x: mf.fft.ifft(mf.fft.fft(x * 2, axis=axis) + 1, axis=axis))(x)
+    want = np.fft.ifft(np.fft.fft(x.astype(wide) * 2, axis=axis) + 1, axis=axis)
+    np.testing.assert_allclose(chain, want, rtol=0, atol=tolerance * np.abs(want).max())

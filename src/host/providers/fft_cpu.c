@@ -92,7 +92,8 @@ static mf_status plan_pass(fft_state *s, mf_fft_kind kind, int axis, bool first,
         view_lines(s, &s->store->view, &s->out_batch, &a->out_stride, &a->out_dist, n_out);
     int64_t lines = a->inner > 1 ? a->inner : s->block * a->outer;
     a->chunk = mfi_max64(CHUNK_BYTES / (int64_t)complex_size / a->n / CHUNK_LINES, 1) * CHUNK_LINES;
-    if (a->inner == 1 && a->n * (int64_t)complex_size > CHUNK_BYTES / 4)
+    bool apart = a->in_stride == 1 || a->out_stride == 1 || a->n == 1;
+    if (a->inner == 1 && apart && a->n * (int64_t)complex_size > CHUNK_BYTES / 4)
         a->chunk = 2; /* long contiguous lines gain nothing from company; two keep odd lengths aligned */
     a->chunk = mfi_min64(a->chunk, lines);
     mfi_line_geometry g = {kind,       a->n,          f->f64,      in_place, a->in_stride,
@@ -127,6 +128,8 @@ static void choose_block(fft_state *s)
         s->item_in * (int64_t)mfi_ctype_size(s->in_type) + s->item_out * (int64_t)mfi_ctype_size(s->out_type);
     int64_t group = mfi_chain_unit(s->p, s->item_out) / s->item_out;
     int64_t block = mfi_max64(BLOCK_BYTES / bytes, 1);
+    if (s->direct_in && s->direct_out && s->p->u.fft.naxes == 1) /* nothing is buffered: columns gain from company */
+        block = mfi_max64(block, CHUNK_LINES);
     block = mfi_min64(block, mfi_ceil_div(s->items, 2 * (int64_t)s->threads));
     if (block > 1) /* full vectors of lines, and even numbers of them so that odd lengths stay aligned */
         block -= block % (block >= CHUNK_LINES / 2 ? CHUNK_LINES / 2 : 2);
@@ -186,6 +189,15 @@ void mfi_fft_cpu_free(void *state)
             s->engine->free(s->pass[i].plan);
     mfi_cpu_chain_free(s->chain);
     mf_free(s);
+}
+
+bool mfi_fft_cpu_some(const void *state, bool (*holds)(const void *plan))
+{
+    const fft_state *s = state;
+    bool found = false;
+    for (int i = 0; i < s->passes; i++)
+        found |= holds(s->pass[i].plan);
+    return found;
 }
 
 /* ---- running ---- */

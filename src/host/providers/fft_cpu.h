@@ -29,6 +29,8 @@ mf_status mfi_fft_cpu_new(void **state, const mfi_problem *p, const mfi_fft_engi
                           bool owns_input);
 mf_status mfi_fft_cpu_run(void *state, const mfi_run *run);
 void mfi_fft_cpu_free(void *state);
+/* Whether `holds` is true of the engine's plan of some axis. */
+bool mfi_fft_cpu_some(const void *state, bool (*holds)(const void *plan));
 
 /* As a part of a step, made for one thread: up to so many items of the batch at a time, with buffers of the calling thread. */
 int64_t mfi_fft_cpu_block(const void *state);
