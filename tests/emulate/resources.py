@@ -18,6 +18,7 @@ HEAD = """
 #include "mathfuse/device/fft.cuh"
 #include "mathfuse/device/gemm.cuh"
 #include "mathfuse/device/eigen.cuh"
+#include "mathfuse/device/svd.cuh"
 using namespace mf;
 """
 
@@ -181,7 +182,31 @@ template <class T, int N> __device__ void eigenvalues(const T *a, real_t<T> *w, 
 EIGENVALUES(float, 7) EIGENVALUES(float, 32) EIGENVALUES(double, 24) EIGENVALUES(c64, 16) EIGENVALUES(c128, 16)
 """
 
-SOURCES = {"elementwise": ELEMENTWISE, "reduce": REDUCE, "fft": FFT, "gemm": GEMM, "tile": TILES, "eigen": EIGEN}
+SVD = """
+template <class T, int M, int N, bool VECTORS> __device__ void singular(const T *a, real_t<T> *s, T *u, int m, int n)
+{
+    typedef solve::svd<T, M, N, VECTORS> S;
+    MF_DYNAMIC_SHARED(T, memory);
+    S d(memory + threadIdx.x / S::threads * S::elements);
+    i64 item = blockIdx.x * (64 / S::threads) + threadIdx.x / S::threads;
+    for (int i = 0; i < m; i++)
+        for (int j = S::lane(); j < n; j += S::threads)
+            d.put(i, j, a[(item * m + i) * n + j]);
+    int info = d.run(m, n);
+    for (int k = S::lane(); k < n; k += S::threads) {
+        s[item * n + k] = info ? real_t<T>(0) : d.value(k);
+        for (int i = 0; VECTORS && i < m; i++)
+            u[(item * m + i) * n + k] = d.left(i, k);
+    }
+}
+#define SINGULAR(NAME, T, ...)                                                                                          \\
+    extern "C" __global__ void __launch_bounds__(64) svd_##NAME(const T *a, real_t<T> *s, T *u, int m, int n)            \\
+    { singular<T, __VA_ARGS__>(a, s, u, m, n); }
+SINGULAR(f32, float, 16, 16, true) SINGULAR(tall, float, 40, 7, true) SINGULAR(f64, double, 12, 12, true)
+SINGULAR(c64, c64, 12, 12, true) SINGULAR(values, c128, 8, 8, false)
+"""
+
+SOURCES = {"elementwise": ELEMENTWISE, "reduce": REDUCE, "fft": FFT, "gemm": GEMM, "tile": TILES, "eigen": EIGEN, "svd": SVD}
 
 
 def nvrtc():
