@@ -1,4 +1,4 @@
-// Matmul for sm_90a: D = epilogue(A B), 16-bit operands, f32 sums, any elementwise epilogue applied before the one
+// Matmul for sm_90a: D = epilogue(A B), 16- or 8-bit operands, f32 sums, any elementwise epilogue applied before the one
 // rounding, one result or several.
 //
 // One block per multiprocessor walks over output tiles. Warpgroup 0 moves data: warp 0 fetches A and B, warp 1 the
@@ -150,6 +150,93 @@ template <class C> MF_DEVICE void gemm90_pin(float (&acc)[C::BLOCKS][C::BN / 2])
         wgmma_pin(acc[block]);
 }
 
+// Products of 8-bit factors, whose sums the tensor cores keep to 14 bits or so: 64 columns of one stage are added up at a time,
+// and f32 takes over, while the next 64 are under way.
+template <class C> struct gemm90_narrow {
+    static constexpr int ACROSS = C::BN / 64, PARTS = C::BLOCKS * ACROSS;
+    u64 a_base, b_base;
+    float part[2][32];
+
+    MF_DEVICE void issue(u32 slot, int number)
+    {
+        const u64 offset = slot * (C::STAGE_BYTES / 16);
+        const u64 a = a_base + offset + number / ACROSS * (CHUNK_BYTES / 16);
+        const u64 b = b_base + offset + number % ACROSS * (CHUNK_BYTES / 16);
+        wgmma_pin(part[number % 2]);
+        wgmma_fence();
+        MF_UNROLL
+        for (int step = 0; step < 4; step++)
+            wgmma_narrow<typename C::T>(part[number % 2], a + step * 2, b + step * 2, step > 0);
+        wgmma_commit();
+        wgmma_pin(part[number % 2]);
+    }
+
+    MF_DEVICE void add(int number, float (&acc)[C::BLOCKS][C::BN / 2])
+    {
+        MF_UNROLL
+        for (int i = 0; i < 32; i++)
+            acc[number / ACROSS][number % ACROSS * 32 + i] += part[number % 2][i];
+        gemm90_pin<C>(acc); // before the part's registers are given to the next product
+    }
+
+    // COUNT stages without a pause. The compiler follows products that are under way through no loop.
+    template <int COUNT, class W, class F>
+    MF_DEVICE void multiply(const W &walk, u32 lane, ring_position &at, float (&acc)[C::BLOCKS][C::BN / 2], F meanwhile)
+    {
+        u32 before = 0;
+        MF_UNROLL
+        for (int i = 0; i < COUNT * PARTS; i++) {
+            if (i % PARTS == 0)
+                barrier_wait(walk.full(at.slot), at.parity);
+            issue(at.slot, i % PARTS);
+            if (i == 0) {
+                meanwhile();
+            } else {
+                wgmma_wait<1>();
+                wgmma_pin(part[1 - i % 2]);
+                add((i + PARTS - 1) % PARTS, acc);
+                if (i % PARTS == 0)
+                    gemm90_release<C>(walk, before, lane);
+            }
+            if (i % PARTS == PARTS - 1) {
+                before = at.slot;
+                ring_next<C::STAGES>(at);
+            }
+        }
+        wgmma_wait<0>();
+        wgmma_pin(part[1]);
+        gemm90_release<C>(walk, before, lane);
+        add(PARTS - 1, acc);
+    }
+};
+
+template <class C, class W, class F>
+MF_DEVICE void gemm90_multiply_narrow(const W &walk, u32 w, u32 lane, i32 turn, float (&acc)[C::BLOCKS][C::BN / 2],
+                                      F meanwhile)
+{
+    gemm90_narrow<C> parts = {wgmma_descriptor(walk.shared + (u32)walk.part(w) * 128, 16, 1024),
+                              wgmma_descriptor(walk.shared + C::A_BYTES, 16, 1024),
+                              {}};
+    ring_position at = ring_at<C::STAGES>((u32)turn * (u32)walk.k_blocks);
+    MF_UNROLL
+    for (int i = 0; i < C::BLOCKS * C::BN / 2; i++)
+        acc[i / (C::BN / 2)][i % (C::BN / 2)] = 0;
+    i32 left = walk.k_blocks;
+    if (left % C::TOGETHER == 0)
+        meanwhile();
+    for (; left % C::TOGETHER; left--)
+        parts.template multiply<1>(walk, lane, at, acc, [&]() {
+            if (left == walk.k_blocks)
+                meanwhile();
+        });
+    for (; left > 0; left -= C::TOGETHER)
+        parts.template multiply<C::TOGETHER>(walk, lane, at, acc, []() {});
+    if constexpr (C::PINGPONG) {
+        if (lane == 0)
+            barrier_arrive(walk.turn(w ^ 1)); // see gemm90_multiply
+    }
+}
+
 // `meanwhile` runs once, under the first products.
 template <class C, class W, class F>
 MF_DEVICE void gemm90_multiply(const W &walk, u32 w, u32 lane, i32 turn, float (&acc)[C::BLOCKS][C::BN / 2],
@@ -207,7 +294,10 @@ template <class C, class E, class W> MF_DEVICE void gemm90_consume(const W &walk
         if constexpr (C::PINGPONG)
             barrier_wait(walk.turn(w), (tile & 1) ^ (w == 0)); // warpgroup 0 goes first, without waiting
         auto meanwhile = [&]() { vectors.fetch(walk.p, row, col, walk.batch(turn), thread); };
-        gemm90_multiply<C>(walk, w, lane, turn, acc, meanwhile);
+        if constexpr (C::NARROW)
+            gemm90_multiply_narrow<C>(walk, w, lane, turn, acc, meanwhile);
+        else
+            gemm90_multiply<C>(walk, w, lane, turn, acc, meanwhile);
         vectors.share(across, w, thread);
         const gemm90_place place = {w, warp, lane, row, col + (i32)(lane % 4 * 2), walk.batch(turn)};
         gemm90_chunks<C, E>(walk, vectors, across, place, done, acc, largest);

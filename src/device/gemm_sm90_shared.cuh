@@ -28,8 +28,8 @@ template <class OUT> struct one_result {
     }
 };
 
-// T: bf16 or f16. R: what is stored, as one_result. A_MN: A is stored (k, m); B_MN: B is stored (k, n); else (m, k) and
-// (n, k). CLUSTER: 1, or 2 blocks one above the other that share the loads of B.
+// T: bf16, f16, e4m3 or e5m2. R: what is stored, as one_result. A_MN: A is stored (k, m); B_MN: B is stored (k, n); else
+// (m, k) and (n, k), as 8-bit factors must be. CLUSTER: 1, or 2 blocks one above the other that share the loads of B.
 // BUFFERS: staging chunks per warpgroup; 0: 32-bit values go from registers to memory, at E::out(args, row). TWIN: the tile's
 // left half is A's product with B, its right half that with B2, for the same BN / 2 columns of the output; the epilogue
 // takes both. BATCHED: products of a third dim of all tensor maps.
@@ -38,7 +38,7 @@ template <class T_, class R_, int BM_, int BN_, int STAGES_, int CLUSTER_, bool 
 struct gemm90_config {
     typedef T_ T;
     typedef R_ R;
-    static constexpr int BM = BM_, BN = BN_, BK = 64, STAGES = STAGES_, CLUSTER = CLUSTER_;
+    static constexpr int BM = BM_, BN = BN_, BK = 128 / (int)sizeof(T), STAGES = STAGES_, CLUSTER = CLUSTER_;
     static constexpr int BUFFERS = BUFFERS_;
     static constexpr bool BATCHED = BATCHED_;
     static constexpr bool PINGPONG = PINGPONG_, A_MN = A_MN_, B_MN = B_MN_, DIRECT = BUFFERS == 0, TWIN = TWIN_;
@@ -49,12 +49,16 @@ struct gemm90_config {
     // Lines of 128 bytes of the widest result, or of 64 where those do not divide a tile's.
     static constexpr int CHUNK_COLS = COLS % (128 / R::WIDEST) ? 64 / R::WIDEST : 128 / R::WIDEST;
     static constexpr int CHUNKS_ACROSS = COLS / CHUNK_COLS, CHUNKS = BLOCKS * CHUNKS_ACROSS;
-    static_assert(same<T, bf16> || same<T, f16>, "operands are bf16 or f16");
+    static constexpr bool NARROW = sizeof(T) == 1; // 8-bit factors
+    static constexpr int TOGETHER = 2;             // stages of them without a pause
+    static_assert(same<T, bf16> || same<T, f16> || same<T, e4m3> || same<T, e5m2>, "of what there is a wgmma for");
+    static_assert(!NARROW || (!A_MN && !B_MN && !TWIN), "8-bit factors lie along k, and come in one product");
     static_assert(R::COUNT <= 3 && R::WIDEST <= 4, "up to three results of up to 32 bits");
     static_assert(GROUP_ROWS % 64 == 0 && BM <= 256, "a warpgroup multiplies 64 rows at a time");
     static_assert(BN == 128 || BN == 192 || BN == 256, "there is a wgmma for 128, 192 and 256 columns");
     static_assert(!TWIN || BN % 128 == 0, "each of a twin's halves is whole chunks");
-    static_assert(BLOCKS * BN <= 384, "more accumulators than registers");
+    static_assert(BLOCKS * BN <= (NARROW ? 256 : 384), "more accumulators than registers");
+    static_assert(!NARROW || BLOCKS * BN % 128 == 0, "two parts of sums take turns");
     static_assert(CLUSTER == 1 || CLUSTER == 2, "clusters of one or two");
     static_assert(!B_MN || BN / 64 % CLUSTER == 0, "the blocks of a cluster load equal parts of B");
     static_assert(!DIRECT || (R::COUNT == 1 && R::WIDEST == 4), "one 32-bit result goes straight to memory");

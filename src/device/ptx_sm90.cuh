@@ -237,6 +237,9 @@ template <int count> MF_DEVICE void wgmma_pin(float (&d)[count])
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
+#define MF_WGMMA_SLOTS_32                                                                                              \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define MF_WGMMA_SLOTS_64                                                                                              \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                 \
@@ -252,6 +255,7 @@ template <int count> MF_DEVICE void wgmma_pin(float (&d)[count])
                       "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define MF_WGMMA_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define MF_WGMMA_D16(i) MF_WGMMA_D4(i), MF_WGMMA_D4(i + 4), MF_WGMMA_D4(i + 8), MF_WGMMA_D4(i + 12)
+#define MF_WGMMA_D32(i) MF_WGMMA_D16(i), MF_WGMMA_D16(i + 16)
 #define MF_WGMMA_D64(i) MF_WGMMA_D16(i), MF_WGMMA_D16(i + 16), MF_WGMMA_D16(i + 32), MF_WGMMA_D16(i + 48)
 #define MF_WGMMA_D96(i) MF_WGMMA_D64(i), MF_WGMMA_D16(i + 64), MF_WGMMA_D16(i + 80)
 #define MF_WGMMA_D128(i) MF_WGMMA_D64(i), MF_WGMMA_D64(i + 64)
@@ -279,6 +283,22 @@ template <int count> MF_DEVICE void wgmma_pin(float (&d)[count])
 MF_WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68")
 MF_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100")
 MF_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132")
+
+#define MF_WGMMA_ISSUE_NARROW(types)                                                                                   \
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %34, 0;\n"                                                    \
+                 "wgmma.mma_async.sync.aligned.m64n64k32.f32" types " {" MF_WGMMA_SLOTS_32                             \
+                 "}, %32, %33, keep, 1, 1;\n}"                                                                         \
+                 : MF_WGMMA_D32(0)                                                                                     \
+                 : "l"(a), "l"(b), "r"(keep))
+
+// d[m64, n64] (+)= a[m64, k32] * b[n64, k32]^T of 8-bit floats, both contiguous along k.
+template <class T> MF_DEVICE void wgmma_narrow(float (&d)[32], u64 a, u64 b, i32 keep)
+{
+    if constexpr (same<T, e4m3>)
+        MF_WGMMA_ISSUE_NARROW(".e4m3.e4m3");
+    else
+        MF_WGMMA_ISSUE_NARROW(".e5m2.e5m2");
+}
 
 } // namespace mf
 #endif

@@ -101,6 +101,11 @@ static bool tile_fits(const mfi_view *v, const mfi_problem *p)
     return columns % unit == 0 && lines_fit(v, strides[1], strides[0], columns, rows) && items_fit(v, first);
 }
 
+static bool is_fp8(mf_dtype dtype)
+{
+    return dtype == MF_E4M3 || dtype == MF_E5M2;
+}
+
 /* Everything the chain stores, at most three results. */
 static bool results_fit(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
 {
@@ -126,11 +131,12 @@ static bool results_fit(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
 static bool suits(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
 {
     const mfi_matmul *mm = &p->u.matmul;
+    const bool narrow = is_fp8(mm->a.dtype);
     MF_REFUSE_UNLESS(!strcmp(c->arch, "sm_90a"), WRONG_TARGET, "its instructions are sm_90a's, this is %s", c->arch);
     MF_REFUSE_UNLESS(p->ndim == 2 || p->ndim == 3, RANK, "batches along one dim, not %d", p->ndim - 2);
-    MF_REFUSE_UNLESS(mm->a.dtype == mm->b.dtype && (mm->a.dtype == MF_BF16 || mm->a.dtype == MF_F16) &&
+    MF_REFUSE_UNLESS(mm->a.dtype == mm->b.dtype && (mm->a.dtype == MF_BF16 || mm->a.dtype == MF_F16 || narrow) &&
                          mm->acc == MFI_F32,
-                     DTYPE, "factors are both bf16 or both f16");
+                     DTYPE, "factors are both bf16, both f16 or of one fp8 format");
     bool b2_mn = false;
     const int first = p->ndim - 2;
     g->batched = first;
@@ -140,6 +146,8 @@ static bool suits(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, mfi_bi
                          factor_fits(&mm->b, first, 0, mm->k, mm->n, &g->b_mn) &&
                          (!g->twin || factor_fits(&p->head->u.matmul.b, first, 0, mm->k, mm->n, &b2_mn)),
                      LAYOUT, "factors are contiguous along a dim and aligned to 16 bytes");
+    MF_REFUSE_UNLESS(!narrow || (!g->twin && !g->a_mn && !g->b_mn), LAYOUT,
+                     "fp8 factors are contiguous along k, and of one product");
     MF_REFUSE_UNLESS(!g->twin || b2_mn == g->b_mn, LAYOUT, "the right factors are stored along different dims");
     MF_REFUSE_UNLESS(g->batches > 0 && g->batches < 1 << 20 && mm->m > 0 && mm->n > 0 && mm->k > 0 && mm->m < 1 << 30 &&
                          mm->n < 1 << 30 && mm->k < 1 << 30,
@@ -152,10 +160,10 @@ static bool suits(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, mfi_bi
 
 /* ---- ports ---- */
 
-/* Bytes of an element of the widest result. */
+/* Bytes of an element of the widest result, or of the tile operand. */
 static int widest(const mfi_gemm90 *g, const mfi_problem *p)
 {
-    int most = 1;
+    int most = g->tile < 0 ? 1 : 2;
     for (int r = 0; r < g->results; r++) {
         int size = (int)mf_dtype_size(p->chain.operand[g->result[r]].view.dtype);
         most = size > most ? size : most;
@@ -187,7 +195,7 @@ static mfi_port port_of(const mfi_gemm90 *g, const mfi_problem *p, int operand)
     if (strides[0] == 0 && g->across < MOST_ACROSS)
         return MFI_PORT_ACROSS;
     bool half = v->dtype == MF_BF16 || v->dtype == MF_F16;
-    return half && widest(g, p) == 2 && g->tile < 0 && tile_fits(v, p) ? MFI_PORT_TILE : MFI_PORT_DIRECT;
+    return half && widest(g, p) < 4 && g->tile < 0 && tile_fits(v, p) ? MFI_PORT_TILE : MFI_PORT_DIRECT;
 }
 
 static bool assign_ports(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
@@ -227,14 +235,16 @@ static size_t shared_bytes(int i, const mfi_gemm90 *g)
     return (size_t)bytes;
 }
 
-/* Buffers of staging none: a 32-bit result straight from registers. */
+/* Buffers of staging none: a 32-bit result straight from registers. fp8's sums have parts of a stage's beside them. */
 static bool fits(int i, const mfi_gemm90 *g, const mfi_problem *p)
 {
     int bn = configurations[i].bn, buffers = configurations[i].buffers;
+    const int rows = configurations[i].bm / (configurations[i].pingpong ? 1 : 2);
     bool shares = !g->b_mn || bn / 64 % configurations[i].cluster == 0;
     bool halves = !g->twin || bn % 128 == 0;
     bool staged = buffers ? buffers >= 2 * g->parts : g->results == 1 && widest(g, p) == 4;
-    return shared_bytes(i, g) <= SHARED_LIMIT && shares && halves && staged;
+    bool registers = !is_fp8(p->u.matmul.a.dtype) || (rows / 64 * bn <= 256 && rows / 64 * bn % 128 == 0);
+    return shared_bytes(i, g) <= SHARED_LIMIT && shares && halves && staged && registers;
 }
 
 /* Instructions of the chain for an element, with what brings its operands and packs its result. */
@@ -266,6 +276,7 @@ static double estimate(int i, const mfi_gemm90 *g, const mfi_problem *p, const m
     int64_t tiles = mfi_ceil_div(p->u.matmul.m, rows) * mfi_ceil_div(p->u.matmul.n, columns) * g->batches;
     double rounds = (double)mfi_ceil_div(tiles, mfi_max64(c->multiprocessors / configurations[i].cluster, 1));
     double elements = (double)configurations[i].bm * columns, rate = configurations[i].rate * c->tensor_flops_per_us;
+    /* fp8 as bf16: cuBLASLt's bids take it so too, and in one run on an H200 it was faster with what it can express */
     double product = (g->twin ? 4 : 2) * elements * (double)p->u.matmul.k * c->multiprocessors / rate;
     double chain = elements * chain_work(p) / lanes_a_us;
     double main = configurations[i].pingpong ? rounds * (product > chain / 2 ? product : chain / 2) + chain

@@ -145,6 +145,10 @@ Test(gemm_skeleton, sm90)
         {"bf16", 0, "scaled<mf::e5m2>, 128, 192, 4, 1, true, false, true, 3, false"},
         {"bf16", 1, "masked<mf::bf16>, 128, 192, 4, 1, true, false, true, 4, false"},
         {"f16", 0, "masked<float>, 128, 256, 3, 2, false, false, true, 4, false"},
+        {"e4m3", 0, "scaled<mf::e4m3>, 128, 128, 5, 2, true, false, false, 4, false"},
+        {"e4m3", 1, "plain<mf::bf16>, 256, 128, 4, 2, false, false, false, 2, false"},
+        {"e4m3", 0, "plain<mf::bf16>, 128, 256, 4, 2, false, false, false, 2, false"},
+        {"e5m2", 0, "plain<float>, 64, 256, 4, 1, true, false, false, 4, false"},
     };
     if (!have_nvrtc())
         return;
