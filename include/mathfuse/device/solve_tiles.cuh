@@ -50,7 +50,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
     typedef T tile_sides[panels][some_sides];
 
     T *lines;
-    explicit MF_DEVICE tiles(T *shared) : lines(shared) {}
+    explicit MF_DEVICE tiles(T *shared) : lines(shared) { renew(); }
 
     MF_DEVICE T *line(int k) const { return lines + k * ld; }
     MF_DEVICE T *side(int k) const { return lines + k * ld + padded; }
@@ -68,7 +68,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
     {
         tile a;
         begin<false, false>(a, across);
-        lu_panels<0>(a);
+        lu_panels<(padded + threads - 1) / threads, 0>(a);
         return diagonal_info();
     }
 
@@ -78,7 +78,13 @@ template <class T, int N, int R, int WARPS> struct tiles {
         tile a;
         int info = 0;
         begin<true, CONJUGATE>(a, across);
-        cholesky_panels<0>(a, info);
+        cholesky_panels<(padded - block + threads - 1) / threads, 0>(a, info);
+        if constexpr (WARPS > 1) {
+            if (thread() == 0)
+                *chosen() = (u32)info;
+            sync();
+            info = (int)*chosen();
+        }
         return info;
     }
 
@@ -111,6 +117,16 @@ template <class T, int N, int R, int WARPS> struct tiles {
     }
 
   private:
+    // Addresses are not worth registers from one panel to the next, though the compiler thinks so.
+    MF_DEVICE void renew()
+    {
+#if defined(__CUDA_ARCH__)
+        u32 at = (u32)__cvta_generic_to_shared(lines);
+        asm volatile("" : "+r"(at));
+        lines = (T *)__cvta_shared_to_generic(at);
+#endif
+    }
+
     static MF_DEVICE int row() { return thread() % block; }
     static MF_DEVICE int column() { return thread() / block * run; }
 
@@ -163,18 +179,17 @@ template <class T, int N, int R, int WARPS> struct tiles {
         }
         for (int e = thread(); e < padded * R; e += threads)
             waiting(0)[e] = e < N * R ? side(e / (R > 0 ? R : 1))[e % (R > 0 ? R : 1)] : T();
+        const T *own = across ? line(column()) + row() : line(row()) + column();
         MF_UNROLL
         for (int p = 0; p < panels; p++) {
-            const int i = p * block + row();
             MF_UNROLL
             for (int c = 0; c < (LOWER ? p + 1 : panels); c++) {
-                const int j = c * block + column();
                 if (across) {
                     MF_UNROLL
                     for (int e = 0; e < run; e++)
-                        a[p][c * run + e] = line(j + e)[i];
+                        a[p][c * run + e] = own[(c * block + e) * ld + p * block];
                 } else {
-                    read<run>(a[p] + c * run, line(i) + j);
+                    read<run>(a[p] + c * run, own + p * block * ld + c * block);
                 }
                 MF_UNROLL
                 for (int e = 0; e < run && CONJUGATE; e++)
@@ -184,22 +199,38 @@ template <class T, int N, int R, int WARPS> struct tiles {
         sync();
     }
 
+    template <int t> struct panel_number {
+        static constexpr int value = t;
+    };
+    // f for the panel as a constant.
+    template <int t, int END, class F> static MF_DEVICE void with(int panel, F f)
+    {
+        if constexpr (t + 1 == END)
+            f(panel_number<t>());
+        else if (panel == t)
+            f(panel_number<t>());
+        else
+            with<t + 1, END>(panel, f);
+    }
+
     // A thread's right-hand sides wait in shared memory while a panel is factored.
     template <int t> MF_DEVICE void take_sides(tile_sides &b) const
     {
+        const T *own = waiting(row()) + side_of(0);
         MF_UNROLL
         for (int e = t * sides; e < panels * sides; e++) {
             const int p = e / some_sides, s = e % some_sides;
-            b[p][s] = side_of(s) < R ? waiting(p * block + row())[side_of(s)] : T();
+            b[p][s] = side_of(s) < R ? own[p * block * R + ways * s] : T();
         }
     }
     template <int t> MF_DEVICE void leave_sides(const tile_sides &b) const
     {
+        T *own = waiting(row()) + side_of(0);
         MF_UNROLL
         for (int e = t * sides; e < panels * sides; e++) {
             const int p = e / some_sides, s = e % some_sides;
             if (side_of(s) < R)
-                waiting(p * block + row())[side_of(s)] = b[p][s];
+                own[p * block * R + ways * s] = b[p][s];
         }
     }
     static MF_DEVICE int side_of(int s) { return thread() / block + ways * s; }
@@ -207,40 +238,42 @@ template <class T, int N, int R, int WARPS> struct tiles {
     // Panel t, row after row, where its rows lie from now on.
     template <int t> MF_DEVICE void spread_panel(const tile &a) const
     {
+        T *own = line(t * block) + row() * short_ld + column();
         MF_UNROLL
         for (int p = t; p < panels; p++)
-            write<run>(line(t * block) + ((p - t) * block + row()) * short_ld + column(), a[p] + t * run);
+            write<run>(own + (p - t) * block * short_ld, a[p] + t * run);
         sync();
     }
 
     // A thread's columns behind panel t, and its right-hand sides.
-    template <int t> MF_DEVICE void leave(T *to, const T (&a)[panels * run], const T (&b)[some_sides]) const
+    template <int t>
+    static MF_DEVICE void leave(T *to, T *to_sides, const T (&a)[panels * run], const T (&b)[some_sides])
     {
         MF_UNROLL
         for (int c = t + 1; c < panels; c++)
-            write<run>(to + c * block + column(), a + c * run);
+            write<run>(to + c * block, a + c * run);
         MF_UNROLL
         for (int s = 0; s < sides; s++)
             if (side_of(s) < R)
-                to[padded + side_of(s)] = b[s];
+                to_sides[ways * s] = b[s];
     }
 
     // The rest -= multipliers * lines of panel t.
     template <int t, bool LOWER> MF_DEVICE void update(tile &a, tile_sides &b) const
     {
-        MF_UNROLL
-        for (int w = 0; w < block / vector; w++) {
+        const T *own = multipliers(t) + row() * short_ld, *u = line(t * block) + column(), *y = side(t * block) + side_of(0);
+        MF_ROLL
+        for (int w = 0; w < block / vector; w++, own += vector) {
             T f[panels][vector];
             MF_UNROLL
             for (int p = t + 1; p < panels; p++)
-                read<vector>(f[p], multipliers(t) + ((p - t - 1) * block + row()) * short_ld + w * vector);
+                read<vector>(f[p], own + (p - t - 1) * block * short_ld);
             MF_UNROLL
-            for (int e = 0; e < vector; e++) {
-                const T *u = line(t * block + w * vector + e);
+            for (int e = 0; e < vector; e++, u += ld, y += ld) {
                 MF_UNROLL
                 for (int c = t + 1; c < panels; c++) {
                     T v[run];
-                    read<run>(v, u + c * block + column());
+                    read<run>(v, u + c * block);
                     MF_UNROLL
                     for (int i = (LOWER ? c : t + 1) * run; i < panels * run; i++) {
                         T &x = a[i / run][c * run + i % run];
@@ -249,10 +282,10 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 }
                 MF_UNROLL
                 for (int s = 0; s < sides; s++) {
-                    T y = side_of(s) < R ? u[padded + side_of(s)] : T();
+                    T x = side_of(s) < R ? y[ways * s] : T();
                     MF_UNROLL
                     for (int p = t + 1; p < panels; p++)
-                        b[p][s] = b[p][s] - f[p][e] * y;
+                        b[p][s] = b[p][s] - f[p][e] * x;
                 }
             }
         }
@@ -273,7 +306,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
     };
 
     // The largest of column k and its name, and its row, from all warps.
-    template <int t, int k, int S> MF_DEVICE void choose(panel_rows<S> &m, u32 best, T (&u)[block]) const
+    template <int k, int S> MF_DEVICE void choose(T *corner, panel_rows<S> &m, u32 best, T (&u)[block]) const
     {
         if constexpr (WARPS > 1) {
             const int warp = thread() / 32;
@@ -299,11 +332,11 @@ template <class T, int N, int R, int WARPS> struct tiles {
             if (m.name[s] == (best & low)) {
                 m.waits[s] = 0;
                 m.name[s] = k;
-                write<block>(line(t * block + k) + t * block, m.a[s]);
+                write<block>(corner + k * ld, m.a[s]);
             }
         if constexpr (WARPS == 1) {
             __syncwarp();
-            read<block>(u, line(t * block + k) + t * block);
+            read<block>(u, corner + k * ld);
         }
     }
 
@@ -318,18 +351,16 @@ template <class T, int N, int R, int WARPS> struct tiles {
         return group_max<32>(best);
     }
 
-    template <int t, int k, int S> MF_DEVICE void lu_steps(panel_rows<S> &m, u32 best) const
+    template <int k, int S> MF_DEVICE void lu_steps(T *corner, panel_rows<S> &m, u32 best) const
     {
         T u[block];
-        choose<t, k, S>(m, best, u);
-        if constexpr (k + 1 < block || t + 1 < panels) {
-            quotient<T> by(u[k]);
-            MF_UNROLL
-            for (int s = 0; s < S; s++) {
-                m.a[s][k] = by.of(m.a[s][k]);
-                if constexpr (k + 1 < block)
-                    m.a[s][k + 1] = m.a[s][k + 1] - m.a[s][k] * u[k + 1];
-            }
+        choose<k, S>(corner, m, best, u);
+        quotient<T> by(u[k]);
+        MF_UNROLL
+        for (int s = 0; s < S; s++) {
+            m.a[s][k] = by.of(m.a[s][k]);
+            if constexpr (k + 1 < block)
+                m.a[s][k + 1] = m.a[s][k + 1] - m.a[s][k] * u[k + 1];
         }
         if constexpr (k + 1 < block) {
             best = largest<k + 1, S>(m);
@@ -339,7 +370,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 for (int j = k + 2; j < block; j++)
                     m.a[s][j] = m.a[s][j] - m.a[s][k] * u[j];
             }
-            lu_steps<t, k + 1, S>(m, best);
+            lu_steps<k + 1, S>(corner, m, best);
         }
     }
 
@@ -347,21 +378,21 @@ template <class T, int N, int R, int WARPS> struct tiles {
 
     // Factors panel t. Afterwards `chosen` and `gap` hold for its rows, multipliers are where their rows will be; the result is
     // the steps whose pivots came from below.
-    template <int t> MF_DEVICE own_rows lu_panel() const
+    template <int S> MF_DEVICE own_rows lu_panel(int t) const
     {
-        constexpr int count = padded - t * block, S = (count + threads - 1) / threads;
+        const int count = padded - t * block;
         panel_rows<S> m;
         MF_UNROLL
         for (int s = 0; s < S; s++) {
             const int i = thread() + threads * s;
-            const bool here = count % threads == 0 || i < count;
+            const bool here = i < count;
             read<block>(m.a[s], line(t * block) + (here ? i : 0) * short_ld);
             m.waits[s] = here ? ~low : 0u;
             m.name[s] = here ? low - (u32)i : 0u;
         }
         if constexpr (WARPS == 1)
             __syncwarp();
-        lu_steps<t, 0, S>(m, largest<0, S>(m));
+        lu_steps<0, S>(line(t * block) + t * block, m, largest<0, S>(m));
         MF_UNROLL
         for (int s = 0; s < S; s++) {
             const int i = thread() + threads * s;
@@ -377,14 +408,12 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 gap()[below(own.outside, m.name[s])] = (u32)i;
         }
         sync();
-        if constexpr (t + 1 < panels) {
-            MF_UNROLL
-            for (int s = 0; s < S; s++) {
-                const int i = thread() + threads * s;
-                if (i < count && m.name[s] >= names) {
-                    u32 place = i < block ? gap()[below(own.stay, (u32)i)] : (u32)i;
-                    write<block>(multipliers(t) + ((int)place - block) * short_ld, m.a[s]);
-                }
+        MF_UNROLL
+        for (int s = 0; s < S; s++) {
+            const int i = thread() + threads * s;
+            if (i < count && m.name[s] >= names) {
+                u32 place = i < block ? gap()[below(own.stay, (u32)i)] : (u32)i;
+                write<block>(multipliers(t) + ((int)place - block) * short_ld, m.a[s]);
             }
         }
         return own;
@@ -404,11 +433,13 @@ template <class T, int N, int R, int WARPS> struct tiles {
     {
         typedef moving<t> gone;
         u32 name[panels];
+        const u32 *own_name = chosen() + row();
+        T *u = line(t * block) + column(), *y = side(t * block) + side_of(0);
         MF_UNROLL
         for (int p = t; p < panels; p++) {
-            name[p] = chosen()[(p - t) * block + row()];
+            name[p] = own_name[(p - t) * block];
             if (name[p] < names)
-                leave<t>(line(t * block + (int)name[p]), a[p], b[p]);
+                leave<t>(u + name[p] * ld, y + name[p] * ld, a[p], b[p]);
         }
         if constexpr (t + 1 < panels)
             if (name[t] >= names) {
@@ -435,105 +466,128 @@ template <class T, int N, int R, int WARPS> struct tiles {
     }
 
     // Columns behind panel t in its lines, solved with its unit lower triangle, a column for each thread.
-    template <int t> MF_DEVICE void lu_lines() const
+    MF_DEVICE void lu_lines(int t) const
     {
-        constexpr int count = padded - (t + 1) * block + R;
-        MF_UNROLL
-        for (int s = 0; s < (count + threads - 1) / threads; s++) {
-            const int c = thread() + threads * s;
-            if (c < count) {
-                T x[block];
+        T *corner = line(t * block) + t * block;
+        MF_ROLL
+        for (int c = block + thread(); c < padded - t * block + R; c += threads) {
+            T x[block];
+            MF_UNROLL
+            for (int k = 0; k < block; k++) {
+                x[k] = corner[k * ld + c];
                 MF_UNROLL
-                for (int k = 0; k < block; k++) {
-                    x[k] = line(t * block + k)[(t + 1) * block + c];
+                for (int w = 0; w < (k + vector - 1) / vector; w++) {
+                    T l[vector];
+                    read<vector>(l, corner + k * ld + w * vector);
                     MF_UNROLL
-                    for (int w = 0; w < (k + vector - 1) / vector; w++) {
-                        T l[vector];
-                        read<vector>(l, line(t * block + k) + t * block + w * vector);
-                        MF_UNROLL
-                        for (int e = 0; e < vector; e++)
-                            if (w * vector + e < k)
-                                x[k] = x[k] - l[e] * x[w * vector + e];
-                    }
-                    line(t * block + k)[(t + 1) * block + c] = x[k];
+                    for (int e = 0; e < vector; e++)
+                        if (w * vector + e < k)
+                            x[k] = x[k] - l[e] * x[w * vector + e];
                 }
+                corner[k * ld + c] = x[k];
             }
         }
         sync();
     }
 
-    template <int t> MF_DEVICE void lu_panels(tile &a) const
+    // Panels for which a thread has S rows of what is left, then the rest. Only what names registers is unrolled over panels: what
+    // does not fit the caches of instructions is slow.
+    template <int S, int BEGIN> MF_DEVICE void lu_panels(tile &a)
     {
-        if constexpr (t < panels) {
-            spread_panel<t>(a);
-            const own_rows own = lu_panel<t>();
+        constexpr int end = panels - (S - 1) * threads / block;
+        MF_ROLL
+        for (int t = BEGIN; t < end; t++) {
+            renew();
+            with<BEGIN, end>(t, [&](auto at) { spread_panel<decltype(at)::value>(a); });
+            const own_rows own = lu_panel<S>(t);
             tile_sides b;
-            take_sides<t>(b);
-            exchange_rows<t>(a, b, own);
-            lu_lines<t>();
-            if constexpr (t + 1 < panels)
-                update<t, false>(a, b);
-            lu_panels<t + 1>(a);
+            with<BEGIN, end>(t, [&](auto at) {
+                take_sides<decltype(at)::value>(b);
+                exchange_rows<decltype(at)::value>(a, b, own);
+            });
+            lu_lines(t);
+            with<BEGIN, end>(t, [&](auto at) {
+                if constexpr (decltype(at)::value + 1 < panels)
+                    update<decltype(at)::value, false>(a, b);
+            });
         }
+        if constexpr (S > 1)
+            lu_panels<S - 1, end>(a);
     }
 
     // ---- Cholesky ----
 
-    // Panel t: a row of its diagonal block for each thread in every warp, and rows below it.
-    template <int t, int k, int S>
-    MF_DEVICE void cholesky_steps(T (&d)[block], T (&m)[S > 0 ? S : 1][block], T (&y)[R > 0 ? R : 1], int &info) const
+    // Reciprocals of a panel's diagonal.
+    MF_DEVICE real *inverse() const { return (real *)chosen(); }
+
+    // From column k on: a row of a panel's diagonal block for each thread of a warp, with its right-hand sides.
+    template <int k>
+    MF_DEVICE void cholesky_steps(T *corner, T (&d)[block], T (&y)[R > 0 ? R : 1], int first, int &info) const
     {
-        if constexpr (k < block) {
-            const int i = thread() % block;
-            real pivot = real_of_number(from_lane(d[k], k, 32)), s = m_rsqrt(pivot);
-            if (t * block + k < N && !(s > real(0) && s < inf_of<real>()))
-                info = info ? info : t * block + k + 1;
-            T l = i > k ? by_real(d[k], s) : T();
-            d[k] = i == k ? from_real(pivot * s, T()) : l;
+        const int i = thread() % block;
+        real pivot = real_of_number(from_lane(d[k], k, 32)), s = m_rsqrt(pivot);
+        if (!(s > real(0) && s < inf_of<real>()))
+            info = info ? info : first + k + 1;
+        T l = i > k ? by_real(d[k], s) : T();
+        if (thread() < block)
+            corner[k * ld + i] = i == k ? from_real(pivot * s, T()) : conjugate_of(l);
+        if (thread() == 0)
+            inverse()[k] = s;
+        MF_UNROLL
+        for (int j = k + 1; j < block; j++)
+            d[j] = d[j] - l * conjugate_of(from_lane(l, j, 32));
+        MF_UNROLL
+        for (int r = 0; r < R; r++) {
+            T done = by_real(from_lane(y[r], k, 32), s);
+            y[r] = i == k ? done : y[r] - l * done;
+        }
+        if constexpr (k + 1 < block)
+            cholesky_steps<k + 1>(corner, d, y, first, info);
+    }
+
+    // The first warp factors the diagonal block; then all have rows below it.
+    template <int S> MF_DEVICE void cholesky_panel(int t, int &info) const
+    {
+        const int count = padded - (t + 1) * block, own = thread() % block;
+        T *corner = line(t * block) + t * block, d[block], m[S][block], y[R > 0 ? R : 1];
+        const T *rows = line(t * block);
+        MF_UNROLL
+        for (int s = 0; s < S; s++) {
+            const int i = thread() + threads * s;
+            read<block>(m[s], rows + (block + (i < count ? i : 0)) * short_ld);
+        }
+        read<block>(d, rows + own * short_ld);
+        sync();
+        if (thread() < 32) {
+            MF_UNROLL
+            for (int r = 0; r < R; r++)
+                y[r] = waiting(t * block + own)[r];
+            cholesky_steps<0>(corner, d, y, t * block, info);
+            MF_UNROLL
+            for (int r = 0; r < R; r++)
+                if (thread() < block)
+                    side(t * block + own)[r] = y[r];
+        }
+        sync();
+        MF_UNROLL
+        for (int k = 0; k < block; k++) {
+            const real s = inverse()[k];
             MF_UNROLL
             for (int x = 0; x < S; x++)
                 m[x][k] = by_real(m[x][k], s);
             MF_UNROLL
-            for (int j = k + 1; j < block; j++) {
-                T u = conjugate_of(from_lane(l, j, 32));
-                d[j] = d[j] - l * u;
+            for (int w = (k + 1) / vector; w < block / vector; w++) {
+                T u[vector];
+                read<vector>(u, corner + k * ld + w * vector);
                 MF_UNROLL
-                for (int x = 0; x < S; x++)
-                    m[x][j] = m[x][j] - m[x][k] * u;
+                for (int e = 0; e < vector; e++) {
+                    const int j = w * vector + e;
+                    MF_UNROLL
+                    for (int x = 0; x < S; x++)
+                        if (j > k)
+                            m[x][j] = m[x][j] - m[x][k] * u[e];
+                }
             }
-            MF_UNROLL
-            for (int r = 0; r < R; r++) {
-                T done = by_real(from_lane(y[r], k, 32), s);
-                y[r] = i == k ? done : y[r] - l * done;
-            }
-            cholesky_steps<t, k + 1, S>(d, m, y, info);
-        }
-    }
-
-    template <int t> MF_DEVICE void cholesky_panel(int &info) const
-    {
-        constexpr int count = padded - (t + 1) * block, S = (count + threads - 1) / threads;
-        const int own = thread() % block;
-        T d[block], m[S > 0 ? S : 1][block], y[R > 0 ? R : 1];
-        read<block>(d, line(t * block) + own * short_ld);
-        MF_UNROLL
-        for (int s = 0; s < S; s++) {
-            const int i = thread() + threads * s;
-            read<block>(m[s], line(t * block) + (block + (i < count ? i : 0)) * short_ld);
-        }
-        MF_UNROLL
-        for (int r = 0; r < R; r++)
-            y[r] = waiting(t * block + own)[r];
-        sync();
-        cholesky_steps<t, 0, S>(d, m, y, info);
-        if (thread() < block) {
-            MF_UNROLL
-            for (int k = 0; k < block; k++)
-                if (k <= own)
-                    line(t * block + k)[t * block + own] = conjugate_of(d[k]);
-            MF_UNROLL
-            for (int r = 0; r < R; r++)
-                side(t * block + own)[r] = y[r];
         }
         MF_UNROLL
         for (int s = 0; s < S; s++) {
@@ -541,25 +595,32 @@ template <class T, int N, int R, int WARPS> struct tiles {
             if (i < count) {
                 MF_UNROLL
                 for (int k = 0; k < block; k++)
-                    line(t * block + k)[(t + 1) * block + i] = conjugate_of(m[s][k]);
+                    corner[k * ld + block + i] = conjugate_of(m[s][k]);
                 write<block>(multipliers(t) + i * short_ld, m[s]);
             }
         }
         sync();
     }
 
-    template <int t> MF_DEVICE void cholesky_panels(tile &a, int &info) const
+    template <int S, int BEGIN> MF_DEVICE void cholesky_panels(tile &a, int &info)
     {
-        if constexpr (t < panels) {
-            spread_panel<t>(a);
-            cholesky_panel<t>(info);
-            if constexpr (t + 1 < panels) {
-                tile_sides b;
-                take_sides<t + 1>(b);
-                update<t, true>(a, b);
-            }
-            cholesky_panels<t + 1>(a, info);
+        constexpr int end = panels - (S - 1) * threads / block - (S > 1 ? 1 : 0);
+        MF_ROLL
+        for (int t = BEGIN; t < end; t++) {
+            renew();
+            with<BEGIN, end>(t, [&](auto at) { spread_panel<decltype(at)::value>(a); });
+            cholesky_panel<S>(t, info);
+            with<BEGIN, end>(t, [&](auto at) {
+                constexpr int now = decltype(at)::value;
+                if constexpr (now + 1 < panels) {
+                    tile_sides b;
+                    take_sides<now + 1>(b);
+                    update<now, true>(a, b);
+                }
+            });
         }
+        if constexpr (S > 1)
+            cholesky_panels<S - 1, end>(a, info);
     }
 
     // ---- substitution ----

@@ -30,9 +30,11 @@
 #if defined(__CUDACC__)
 #define MF_UNROLL _Pragma("unroll")
 #define MF_UNROLL_BY_4 _Pragma("unroll 4")
+#define MF_ROLL _Pragma("unroll 1")
 #else
 #define MF_UNROLL
 #define MF_UNROLL_BY_4
+#define MF_ROLL
 #endif
 #endif
 
