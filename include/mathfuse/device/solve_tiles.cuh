@@ -127,6 +127,8 @@ template <class T, int N, int R, int WARPS> struct tiles {
 #endif
     }
 
+    // Known to be the same for all of a warp.
+    static MF_DEVICE bool first_warp() { return WARPS == 1 || __shfl_sync(0xffffffffu, thread() / 32, 0) == 0; }
     static MF_DEVICE int row() { return thread() % block; }
     static MF_DEVICE int column() { return thread() / block * run; }
 
@@ -558,7 +560,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
         }
         read<block>(d, rows + own * short_ld);
         sync();
-        if (thread() < 32) {
+        if (first_warp()) {
             MF_UNROLL
             for (int r = 0; r < R; r++)
                 y[r] = waiting(t * block + own)[r];
