@@ -417,7 +417,7 @@ template <class T, int N, int R, int LANES> struct rows {
         u32 best = 0;
         MF_UNROLL
         for (int p = 0; p < slots; p++) {
-            u32 key = ((order_of(one_norm(a[p][J])) + 127u) & waits[p]) | name[p];
+            u32 key = ((order_of(size_of(a[p][J])) + 127u) & waits[p]) | name[p];
             best = key > best ? key : best;
         }
         return group_max<LANES>(best);
@@ -452,7 +452,7 @@ template <class T, int N, int R, int LANES> struct rows {
         if constexpr (K + 1 < N) {
             pack<T, vector> u[ld / vector];
             read_line<K, N + R>(u, line(K));
-            divisor<T> by(u[K / vector].v[K % vector]);
+            quotient<T> by(u[K / vector].v[K % vector]);
             T f[slots];
             MF_UNROLL
             for (int p = 0; p < slots; p++) {

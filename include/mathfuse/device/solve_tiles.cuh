@@ -46,15 +46,31 @@ template <class T, int N, int R, int WARPS> struct tiles {
     // Keys of rows: their size above `low`, then names + the number of rows that follow, or, once chosen, only the step.
     static constexpr u32 names = padded > 64 ? 128 : 64, low = 2 * names - 1;
 
+#ifndef MF_LEAD
+#define MF_LEAD 0
+#endif
+    static constexpr int crew = MF_LEAD ? 32 : threads; // threads that factor a panel for LU
     typedef T tile[panels][panels * run];
     typedef T tile_sides[panels][some_sides];
 
     T *lines;
-    explicit MF_DEVICE tiles(T *shared) : lines(shared) { renew(); }
+    explicit MF_DEVICE tiles(T *shared) : lines(shared)
+    {
+        renew();
+    }
 
-    MF_DEVICE T *line(int k) const { return lines + k * ld; }
-    MF_DEVICE T *side(int k) const { return lines + k * ld + padded; }
-    static MF_DEVICE int thread() { return (int)threadIdx.x % threads; }
+    MF_DEVICE T *line(int k) const
+    {
+        return lines + k * ld;
+    }
+    MF_DEVICE T *side(int k) const
+    {
+        return lines + k * ld + padded;
+    }
+    static MF_DEVICE int thread()
+    {
+        return (int)threadIdx.x % threads;
+    }
     static MF_DEVICE void sync()
     {
         if constexpr (WARPS == 1)
@@ -68,7 +84,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
     {
         tile a;
         begin<false, false>(a, across);
-        lu_panels<(padded + threads - 1) / threads, 0>(a);
+        lu_panels<(padded + crew - 1) / crew, 0>(a);
         return diagonal_info();
     }
 
@@ -128,19 +144,46 @@ template <class T, int N, int R, int WARPS> struct tiles {
     }
 
     // Known to be the same for all of a warp.
-    static MF_DEVICE bool first_warp() { return WARPS == 1 || __shfl_sync(0xffffffffu, thread() / 32, 0) == 0; }
-    static MF_DEVICE int row() { return thread() % block; }
-    static MF_DEVICE int column() { return thread() / block * run; }
+    static MF_DEVICE bool first_warp()
+    {
+        return WARPS == 1 || __shfl_sync(0xffffffffu, thread() / 32, 0) == 0;
+    }
+    static MF_DEVICE int row()
+    {
+        return thread() % block;
+    }
+    static MF_DEVICE int column()
+    {
+        return thread() / block * run;
+    }
 
-    MF_DEVICE T *candidate(int k) const { return lines + padded * ld + k % 2 * (WARPS * block); }
+    MF_DEVICE T *candidate(int k) const
+    {
+        return lines + padded * ld + k % 2 * (WARPS * block);
+    }
     // Right-hand sides of rows; keys of a panel's rows, which then are names; rows that left from below.
-    MF_DEVICE T *waiting(int i) const { return lines + padded * ld + candidates + i * R; }
-    MF_DEVICE u32 *chosen() const { return (u32 *)waiting(padded); }
-    MF_DEVICE u32 *gap() const { return chosen() + padded; }
-    MF_DEVICE u32 *best_of(int k) const { return gap() + block + k % 2 * WARPS; }
+    MF_DEVICE T *waiting(int i) const
+    {
+        return lines + padded * ld + candidates + i * R;
+    }
+    MF_DEVICE u32 *chosen() const
+    {
+        return (u32 *)waiting(padded);
+    }
+    MF_DEVICE u32 *gap() const
+    {
+        return chosen() + padded;
+    }
+    MF_DEVICE u32 *best_of(int k) const
+    {
+        return gap() + block + k % 2 * WARPS;
+    }
 
     // Multipliers of panel t for the rows below it, and the rows of it that move.
-    MF_DEVICE T *multipliers(int t) const { return line((t + 1) * block); }
+    MF_DEVICE T *multipliers(int t) const
+    {
+        return line((t + 1) * block);
+    }
     template <int t> struct moving {
         static constexpr int rest = padded - (t + 1) * block, columns = rest / ways,
                              size = (columns + sides + vector - 1) / vector * vector;
@@ -167,6 +210,27 @@ template <class T, int N, int R, int WARPS> struct tiles {
             q.v[e] = from[e];
         store_pack<16>(to, q);
     }
+    // Elements that are `DOWN` and `ACROSS` from each other.
+    template <bool LOWER, bool CONJUGATE, int DOWN, int ACROSS> static MF_DEVICE void take(tile &a, const T *own)
+    {
+        MF_UNROLL
+        for (int p = 0; p < panels; p++) {
+            MF_UNROLL
+            for (int c = 0; c < (LOWER ? p + 1 : panels); c++) {
+                T *to = a[p] + c * run;
+                const T *from = own + p * block * DOWN + c * block * ACROSS;
+                if constexpr (ACROSS == 1)
+                    read<run>(to, from);
+                MF_UNROLL
+                for (int e = 0; e < run && ACROSS != 1; e++)
+                    to[e] = from[e * ACROSS];
+                MF_UNROLL
+                for (int e = 0; e < run && CONJUGATE; e++)
+                    to[e] = conjugate_of(to[e]);
+            }
+        }
+    }
+
     // From lines to tiles. What is beyond N is a unit matrix.
     template <bool LOWER, bool CONJUGATE> MF_DEVICE void begin(tile &a, bool across) const
     {
@@ -181,23 +245,10 @@ template <class T, int N, int R, int WARPS> struct tiles {
         }
         for (int e = thread(); e < padded * R; e += threads)
             waiting(0)[e] = e < N * R ? side(e / (R > 0 ? R : 1))[e % (R > 0 ? R : 1)] : T();
-        const T *own = across ? line(column()) + row() : line(row()) + column();
-        MF_UNROLL
-        for (int p = 0; p < panels; p++) {
-            MF_UNROLL
-            for (int c = 0; c < (LOWER ? p + 1 : panels); c++) {
-                if (across) {
-                    MF_UNROLL
-                    for (int e = 0; e < run; e++)
-                        a[p][c * run + e] = own[(c * block + e) * ld + p * block];
-                } else {
-                    read<run>(a[p] + c * run, own + p * block * ld + c * block);
-                }
-                MF_UNROLL
-                for (int e = 0; e < run && CONJUGATE; e++)
-                    a[p][c * run + e] = conjugate_of(a[p][c * run + e]);
-            }
-        }
+        if (across)
+            take<LOWER, CONJUGATE, 1, ld>(a, line(column()) + row());
+        else
+            take<LOWER, CONJUGATE, ld, 1>(a, line(row()) + column());
         sync();
     }
 
@@ -235,7 +286,10 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 own[p * block * R + ways * s] = b[p][s];
         }
     }
-    static MF_DEVICE int side_of(int s) { return thread() / block + ways * s; }
+    static MF_DEVICE int side_of(int s)
+    {
+        return thread() / block + ways * s;
+    }
 
     // Panel t, row after row, where its rows lie from now on.
     template <int t> MF_DEVICE void spread_panel(const tile &a) const
@@ -260,18 +314,32 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 to_sides[ways * s] = b[s];
     }
 
+#ifndef MF_PEEL
+#define MF_PEEL 1
+#endif
+#ifndef MF_HALF
+#define MF_HALF 0
+#endif
+#ifndef MF_ROLL_W
+#define MF_ROLL_W MF_ROLL
+#endif
+#ifndef MF_CHUNK
+#define MF_CHUNK 2
+#endif
+    static constexpr int chunk = MF_CHUNK < vector ? MF_CHUNK : vector;
     // The rest -= multipliers * lines of panel t.
     template <int t, bool LOWER> MF_DEVICE void update(tile &a, tile_sides &b) const
     {
-        const T *own = multipliers(t) + row() * short_ld, *u = line(t * block) + column(), *y = side(t * block) + side_of(0);
-        MF_ROLL
-        for (int w = 0; w < block / vector; w++, own += vector) {
-            T f[panels][vector];
+        const T *own = multipliers(t) + row() * short_ld, *u = line(t * block) + column(),
+                *y = side(t * block) + side_of(0);
+        MF_ROLL_W
+        for (int w = 0; w < block / chunk; w++, own += chunk) {
+            T f[panels][chunk];
             MF_UNROLL
             for (int p = t + 1; p < panels; p++)
-                read<vector>(f[p], own + (p - t - 1) * block * short_ld);
+                read<chunk>(f[p], own + (p - t - 1) * block * short_ld);
             MF_UNROLL
-            for (int e = 0; e < vector; e++, u += ld, y += ld) {
+            for (int e = 0; e < chunk; e++, u += ld, y += ld) {
                 MF_UNROLL
                 for (int c = t + 1; c < panels; c++) {
                     T v[run];
@@ -310,7 +378,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
     // The largest of column k and its name, and its row, from all warps.
     template <int k, int S> MF_DEVICE void choose(T *corner, panel_rows<S> &m, u32 best, T (&u)[block]) const
     {
-        if constexpr (WARPS > 1) {
+        if constexpr (crew > 32) {
             const int warp = thread() / 32;
             MF_UNROLL
             for (int s = 0; s < S; s++)
@@ -336,7 +404,7 @@ template <class T, int N, int R, int WARPS> struct tiles {
                 m.name[s] = k;
                 write<block>(corner + k * ld, m.a[s]);
             }
-        if constexpr (WARPS == 1) {
+        if constexpr (crew == 32) {
             __syncwarp();
             read<block>(u, corner + k * ld);
         }
@@ -376,43 +444,64 @@ template <class T, int N, int R, int WARPS> struct tiles {
         }
     }
 
-    static MF_DEVICE u32 below(u32 mask, u32 k) { return (u32)__popc(mask & ((1u << k) - 1u)); }
+    static MF_DEVICE u32 below(u32 mask, u32 k)
+    {
+        return (u32)__popc(mask & ((1u << k) - 1u));
+    }
 
     // Factors panel t. Afterwards `chosen` and `gap` hold for its rows, multipliers are where their rows will be; the result is
     // the steps whose pivots came from below.
     template <int S> MF_DEVICE own_rows lu_panel(int t) const
     {
+        if constexpr (crew == threads)
+            return lu_panel_of_crew<S>(t);
+        if (first_warp())
+            lu_panel_of_crew<S>(t);
+        sync();
+        return look_at_own();
+    }
+
+    static MF_DEVICE void crew_sync()
+    {
+        if constexpr (crew == 32)
+            __syncwarp();
+        else
+            sync();
+    }
+
+    template <int S> MF_DEVICE own_rows lu_panel_of_crew(int t) const
+    {
         const int count = padded - t * block;
         panel_rows<S> m;
         MF_UNROLL
         for (int s = 0; s < S; s++) {
-            const int i = thread() + threads * s;
+            const int i = thread() + crew * s;
             const bool here = i < count;
             read<block>(m.a[s], line(t * block) + (here ? i : 0) * short_ld);
             m.waits[s] = here ? ~low : 0u;
             m.name[s] = here ? low - (u32)i : 0u;
         }
-        if constexpr (WARPS == 1)
+        if constexpr (crew == 32)
             __syncwarp();
         lu_steps<0, S>(line(t * block) + t * block, m, largest<0, S>(m));
         MF_UNROLL
         for (int s = 0; s < S; s++) {
-            const int i = thread() + threads * s;
+            const int i = thread() + crew * s;
             if (i < count)
                 chosen()[i] = m.name[s];
         }
-        sync();
+        crew_sync();
         const own_rows own = look_at_own();
         MF_UNROLL
         for (int s = 0; s < S; s++) {
-            const int i = thread() + threads * s;
+            const int i = thread() + crew * s;
             if (i >= block && i < count && m.name[s] < names)
                 gap()[below(own.outside, m.name[s])] = (u32)i;
         }
-        sync();
+        crew_sync();
         MF_UNROLL
         for (int s = 0; s < S; s++) {
-            const int i = thread() + threads * s;
+            const int i = thread() + crew * s;
             if (i < count && m.name[s] >= names) {
                 u32 place = i < block ? gap()[below(own.stay, (u32)i)] : (u32)i;
                 write<block>(multipliers(t) + ((int)place - block) * short_ld, m.a[s]);
@@ -496,7 +585,10 @@ template <class T, int N, int R, int WARPS> struct tiles {
     // does not fit the caches of instructions is slow.
     template <int S, int BEGIN> MF_DEVICE void lu_panels(tile &a)
     {
-        constexpr int end = panels - (S - 1) * threads / block;
+        constexpr int fewer = S > 2 ? (S + 1) / 2 : S - 1, last = panels - fewer * crew / block,
+                      end = BEGIN < MF_PEEL                     ? BEGIN + 1
+                            : BEGIN < MF_HALF && MF_HALF < last ? MF_HALF
+                                                                : last;
         MF_ROLL
         for (int t = BEGIN; t < end; t++) {
             renew();
@@ -513,14 +605,19 @@ template <class T, int N, int R, int WARPS> struct tiles {
                     update<decltype(at)::value, false>(a, b);
             });
         }
-        if constexpr (S > 1)
-            lu_panels<S - 1, end>(a);
+        if constexpr (end < last)
+            lu_panels<S, end>(a);
+        else if constexpr (S > 1)
+            lu_panels<fewer, end>(a);
     }
 
     // ---- Cholesky ----
 
     // Reciprocals of a panel's diagonal.
-    MF_DEVICE real *inverse() const { return (real *)chosen(); }
+    MF_DEVICE real *inverse() const
+    {
+        return (real *)chosen();
+    }
 
     // From column k on: a row of a panel's diagonal block for each thread of a warp, with its right-hand sides.
     template <int k>
