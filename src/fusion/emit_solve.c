@@ -13,6 +13,7 @@ enum {
     REGISTER_WORDS_C128 = 112,
     ROWS_WORDS = 144,
     LEAST_TILED = 33,
+    LEAST_TILED_LU = 40, /* where a matrix would fit a warp by rows, too: faster on an H200 */
     MOST_TILED = 128,
     TILE_WORDS = 144,
     SCHEDULER_WORDS = 512 /* registers for each thread of a warp that is alone on its scheduler */
@@ -82,7 +83,8 @@ static bool by_rows(mfi_solve_shape *s, const mfi_solve *f, int words, int vecto
 static int tile_words(const mfi_solve_shape *s, int warps, int words, int vector, size_t *shared)
 {
     int block = warps >= 4 ? 16 : 8, ways = 32 * warps / block, panels = (int)mfi_ceil_div(s->n, block);
-    int padded = panels * block, tile = panels * (padded / ways + (int)mfi_ceil_div(s->sides, ways)) * words;
+    int padded = panels * block, columns = s->kind == MFI_SOLVE_CHOLESKY ? padded + block : 2 * padded;
+    int tile = panels * (columns / (2 * ways) + (int)mfi_ceil_div(s->sides, ways)) * words;
     int numbers = padded + block + 2 * warps, ld = (int)mfi_ceil_div(padded + s->sides, vector) | 1;
     *shared =
         (size_t)(padded * ld * vector + (warps > 1 ? 2 * warps * block : 0) + padded * s->sides) * (size_t)(4 * words) +
@@ -106,7 +108,8 @@ static bool by_tiles(mfi_solve_shape *s, const mfi_solve *f, const mfi_caps *c, 
         return false;
     t.warps /= 2;
     t.group = t.threads = 32 * t.warps;
-    t.resident = SCHEDULER_WORDS / rounded(tile + (words > 1 ? 64 : 32), 8) * 4 / t.warps;
+    tile += words > 1 ? 64 : t.kind == MFI_SOLVE_CHOLESKY ? 56 : 32;
+    t.resident = SCHEDULER_WORDS / rounded(tile, 8) * 4 / t.warps;
     t.resident = t.resident > 0 ? t.resident : 1;
     *s = t;
     return true;
@@ -148,7 +151,9 @@ bool mfi_solve_shape_choose(mfi_solve_shape *s, const mfi_problem *p, const mfi_
     set_kind(s, f);
     s->threads = 128;
     int words = (int)mfi_ctype_size(f->ctype) / 4, vector = words >= 4 ? 1 : 4 / words;
-    if (!by_rows(s, f, words, vector) && !by_tiles(s, f, c, words, vector) && !by_threads(s, f, words, vector, bid))
+    bool tiled = f->solver == MFI_LU_SOLVE && f->n >= LEAST_TILED_LU && by_tiles(s, f, c, words, vector);
+    if (!tiled && !by_rows(s, f, words, vector) && !by_tiles(s, f, c, words, vector) &&
+        !by_threads(s, f, words, vector, bid))
         return false;
     while (s->shared + 1024 > c->shared_bytes && s->threads > s->group) {
         s->threads /= 2;

@@ -31,10 +31,7 @@ template <class T, int N, int R, int WARPS> struct tile_lines {
     // Keys of rows: their size above `low`, then names + the number of rows that follow, or, once chosen, only the step.
     static constexpr u32 names = padded > 64 ? 128 : 64, low = 2 * names - 1;
 
-#ifndef MF_LEAD
-#define MF_LEAD 0
-#endif
-    static constexpr int crew = MF_LEAD ? 32 : threads; // threads that factor a panel for LU
+    static constexpr int crew = WARPS == 2 ? 32 : threads; // threads that factor a panel for LU
 
     T *lines;
     explicit MF_DEVICE tile_lines(T *shared) : lines(shared) { renew(); }

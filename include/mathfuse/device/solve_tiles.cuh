@@ -179,25 +179,13 @@ template <class T, int N, int R, int WARPS> struct tiles : tile_lines<T, N, R, W
                 to_sides[ways * s] = b[s];
     }
 
-#ifndef MF_PEEL
-#define MF_PEEL 1
-#endif
-#ifndef MF_HALF
-#define MF_HALF 0
-#endif
-#ifndef MF_ROLL_W
-#define MF_ROLL_W MF_ROLL
-#endif
-#ifndef MF_CHUNK
-#define MF_CHUNK 2
-#endif
-    static constexpr int chunk = MF_CHUNK < vector ? MF_CHUNK : vector;
     // The rest -= multipliers * lines of panel t.
     template <int t, bool LOWER> MF_DEVICE void update(tile &a, tile_sides &b) const
     {
+        constexpr int chunk = LOWER || WARPS == 1 || vector < 2 ? vector : 2; // columns of multipliers at a time
         const T *own = multipliers(t) + row() * short_ld, *u = line(t * block) + column(),
                 *y = side(t * block) + side_of(0);
-        MF_ROLL_W
+        MF_ROLL
         for (int w = 0; w < block / chunk; w++, own += chunk) {
             T f[panels][chunk];
             MF_UNROLL
@@ -265,14 +253,13 @@ template <class T, int N, int R, int WARPS> struct tiles : tile_lines<T, N, R, W
             }
     }
 
-    // Panels for which a thread has S rows of what is left, then the rest. Only what names registers is unrolled over panels: what
+    // Panels for which a thread has up to S rows of what is left, then the rest. After the first, which is apart, its columns need no
+    // registers. Only what names registers is unrolled over panels: what
     // does not fit the caches of instructions is slow.
     template <int S, int BEGIN> MF_DEVICE void lu_panels(tile &a)
     {
         constexpr int fewer = S > 2 ? (S + 1) / 2 : S - 1, last = panels - fewer * crew / block,
-                      end = BEGIN < MF_PEEL                     ? BEGIN + 1
-                            : BEGIN < MF_HALF && MF_HALF < last ? MF_HALF
-                                                                : last;
+                      end = BEGIN == 0 ? 1 : last;
         MF_ROLL
         for (int t = BEGIN; t < end; t++) {
             base::renew();
