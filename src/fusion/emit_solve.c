@@ -16,6 +16,7 @@ enum {
     LEAST_TILED_LU = 40, /* where a matrix would fit a warp by rows, too: faster on an H200 */
     MOST_TILED = 128,
     TILE_WORDS = 144,
+    TILE_WORDS_CHOLESKY = 128,
     SCHEDULER_WORDS = 512 /* registers for each thread of a warp that is alone on its scheduler */
 };
 
@@ -84,12 +85,12 @@ static int tile_words(const mfi_solve_shape *s, int warps, int words, int vector
 {
     int block = warps >= 4 ? 16 : 8, ways = 32 * warps / block, panels = (int)mfi_ceil_div(s->n, block);
     int padded = panels * block, columns = s->kind == MFI_SOLVE_CHOLESKY ? padded + block : 2 * padded;
-    int tile = panels * (columns / (2 * ways) + (int)mfi_ceil_div(s->sides, ways)) * words;
+    int tile = (panels * columns / (2 * ways) + panels * (int)mfi_ceil_div(s->sides, ways)) * words;
     int numbers = padded + block + 2 * warps, ld = (int)mfi_ceil_div(padded + s->sides, vector) | 1;
     *shared =
         (size_t)(padded * ld * vector + (warps > 1 ? 2 * warps * block : 0) + padded * s->sides) * (size_t)(4 * words) +
         (size_t)rounded(4 * numbers, 4 * words * vector);
-    return tile <= TILE_WORDS ? tile : 0;
+    return tile <= (s->kind == MFI_SOLVE_CHOLESKY ? TILE_WORDS_CHOLESKY : TILE_WORDS) ? tile : 0;
 }
 
 /* The kernel for exactly this size, for matrices that warps hold as tiles: as few as can. */
@@ -108,7 +109,7 @@ static bool by_tiles(mfi_solve_shape *s, const mfi_solve *f, const mfi_caps *c, 
         return false;
     t.warps /= 2;
     t.group = t.threads = 32 * t.warps;
-    tile += words > 1 ? 64 : t.kind == MFI_SOLVE_CHOLESKY ? 56 : 32;
+    tile += words > 1 ? 64 : t.kind == MFI_SOLVE_CHOLESKY || t.warps == 2 ? 56 : 32;
     t.resident = SCHEDULER_WORDS / rounded(tile, 8) * 4 / t.warps;
     t.resident = t.resident > 0 ? t.resident : 1;
     *s = t;
