@@ -322,7 +322,9 @@ def test_shifts_of_even_and_odd_axes(shape, rng):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
-@pytest.mark.parametrize("shape", [(512, 40), (1024, 16), (420, 50), (509, 40), (4096, 9), (4096, 7), (3, 256, 70), (2, 1000, 33)])
+@pytest.mark.parametrize(
+    "shape", [(512, 40), (1024, 16), (420, 50), (509, 40), (4096, 9), (4096, 7), (3, 256, 70), (2, 1000, 33)]
+)
 def test_tall_columns(shape, dtype, rng):
     """Columns side by side, spread over more than a cache: smooth lengths, a prime, few columns, views."""
     x = values(rng, shape, dtype)
