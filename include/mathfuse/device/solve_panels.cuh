@@ -87,16 +87,37 @@ template <class T, int N, int R, int WARPS> struct tile_lines {
     }
 
     // Known to be the same for all of a warp.
-    static MF_DEVICE bool first_warp() { return WARPS == 1 || __shfl_sync(0xffffffffu, thread() / 32, 0) == 0; }
-    MF_DEVICE T *candidate(int k) const { return lines + padded * ld + k % 2 * (WARPS * block); }
+    static MF_DEVICE bool first_warp()
+    {
+        return WARPS == 1 || __shfl_sync(0xffffffffu, thread() / 32, 0) == 0;
+    }
+    MF_DEVICE T *candidate(int k) const
+    {
+        return lines + padded * ld + k % 2 * (WARPS * block);
+    }
     // Right-hand sides of rows; keys of a panel's rows, which then are names; rows that left from below.
-    MF_DEVICE T *waiting(int i) const { return lines + padded * ld + candidates + i * R; }
-    MF_DEVICE u32 *chosen() const { return (u32 *)waiting(padded); }
-    MF_DEVICE u32 *gap() const { return chosen() + padded; }
-    MF_DEVICE u32 *best_of(int k) const { return gap() + block + k % 2 * WARPS; }
+    MF_DEVICE T *waiting(int i) const
+    {
+        return lines + padded * ld + candidates + i * R;
+    }
+    MF_DEVICE u32 *chosen() const
+    {
+        return (u32 *)waiting(padded);
+    }
+    MF_DEVICE u32 *gap() const
+    {
+        return chosen() + padded;
+    }
+    MF_DEVICE u32 *best_of(int k) const
+    {
+        return gap() + block + k % 2 * WARPS;
+    }
 
     // Multipliers of panel t for the rows below it, and the rows of it that move.
-    MF_DEVICE T *multipliers(int t) const { return line((t + 1) * block); }
+    MF_DEVICE T *multipliers(int t) const
+    {
+        return line((t + 1) * block);
+    }
     template <int COUNT> static MF_DEVICE void read(T *to, const T *from)
     {
         pack<T, COUNT> q;
@@ -194,7 +215,10 @@ template <class T, int N, int R, int WARPS> struct tile_lines {
         }
     }
 
-    static MF_DEVICE u32 below(u32 mask, u32 k) { return (u32)__popc(mask & ((1u << k) - 1u)); }
+    static MF_DEVICE u32 below(u32 mask, u32 k)
+    {
+        return (u32)__popc(mask & ((1u << k) - 1u));
+    }
 
     // Factors panel t. Afterwards `chosen` and `gap` hold for its rows, multipliers are where their rows will be; the result is
     // the steps whose pivots came from below.
@@ -294,7 +318,10 @@ template <class T, int N, int R, int WARPS> struct tile_lines {
     // ---- Cholesky ----
 
     // Reciprocals of a panel's diagonal.
-    MF_DEVICE real *inverse() const { return (real *)chosen(); }
+    MF_DEVICE real *inverse() const
+    {
+        return (real *)chosen();
+    }
 
     // From column k on: a row of a panel's diagonal block for each thread of a warp, with its right-hand sides.
     template <int k>

@@ -28,9 +28,9 @@ namespace solve
 // N unknowns, 33 to 128; R right-hand sides, 0 for none (Cholesky).
 template <class T, int N, int R, int WARPS> struct tiles : tile_lines<T, N, R, WARPS> {
     typedef tile_lines<T, N, R, WARPS> base;
-    using typename base::own_rows, typename base::real;
     using base::block, base::crew, base::ld, base::names, base::padded, base::run, base::short_ld, base::sides;
     using base::line, base::side, base::some_sides, base::sync, base::thread, base::threads, base::vector, base::ways;
+    using typename base::own_rows, typename base::real;
     static constexpr int panels = base::panels;
     explicit MF_DEVICE tiles(T *shared) : base(shared) {}
 
@@ -302,7 +302,6 @@ template <class T, int N, int R, int WARPS> struct tiles : tile_lines<T, N, R, W
         if constexpr (S > 1)
             cholesky_panels<S - 1, end>(a, info);
     }
-
 };
 
 } // namespace solve
