@@ -225,10 +225,12 @@ mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_
 /* words->data: addresses of a, b, x and info. */
 void mfi_solve_words(mfi_words *words, const mfi_problem *p, const mfi_solve_shape *s);
 
-/* ---- decompositions of small matrices (emit_batch.c) ---- */
+/* ---- systems and decompositions of small matrices (emit_batch.c) ---- */
 
-/* A unit of one kernel over device/NAME_batch.cuh; types: batch. resident: blocks of a multiprocessor that registers leave room for. */
-mf_status mfi_emit_batch(mfi_source *out, const char *name, const mfi_text *types, int threads, int resident);
+/* A unit of one kernel, mf_NAME_…, over device/SKELETON.cuh; types: batch. resident: blocks of a multiprocessor that registers leave
+ * room for, 0: as many as they happen to. */
+mf_status mfi_emit_batch(mfi_source *out, const char *name, const char *skeleton, const mfi_text *types, int threads,
+                         int resident);
 /* The sizes, so many addresses (words->data) and the batch dims, at least one. */
 void mfi_words_batch(mfi_words *words, const mfi_problem *p, const int64_t *sizes, size_t count, int addresses);
 

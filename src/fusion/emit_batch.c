@@ -1,4 +1,4 @@
-/* What decompositions of small matrices in batches have in common: a unit of one kernel, and its first argument words. */
+/* What systems and decompositions of small matrices in batches have in common: a unit of one kernel, and its first argument words. */
 #include "emit.h"
 
 #include <stdio.h>
@@ -6,20 +6,24 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-mf_status mfi_emit_batch(mfi_source *out, const char *name, const mfi_text *types, int threads, int resident)
+mf_status mfi_emit_batch(mfi_source *out, const char *name, const char *skeleton, const mfi_text *types, int threads,
+                         int resident)
 {
     mfi_text text = {0};
+    char blocks[16] = "";
+    if (resident)
+        snprintf(blocks, sizeof blocks, ", %d", resident);
     *out = (mfi_source){.text = NULL};
-    mfi_text_add(&text, "#include \"device/%s_batch.cuh\"\n\nnamespace\n{\n\n%s\n} // namespace\n\n", name,
+    mfi_text_add(&text, "#include \"device/%s.cuh\"\n\nnamespace\n{\n\n%s\n} // namespace\n\n", skeleton,
                  types->data ? types->data : "");
     if (!text.failed && !types->failed) {
         snprintf(out->name, sizeof out->name, "mf_%s_%016llx", name,
                  (unsigned long long)XXH3_64bits(text.data, text.length));
         mfi_text_add(
             &text,
-            "extern \"C\" __global__ void __launch_bounds__(%d, %d) %s(const __grid_constant__ batch::args a)\n{\n"
+            "extern \"C\" __global__ void __launch_bounds__(%d%s) %s(const __grid_constant__ batch::args a)\n{\n"
             "    MF_DYNAMIC_SHARED(uint4, shared);\n    batch::run(a, blockIdx.x, shared);\n}\n",
-            threads, resident, out->name);
+            threads, blocks, out->name);
         out->text = mfi_text_take(&text);
     }
     size_t capacity = text.capacity;

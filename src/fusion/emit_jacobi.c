@@ -137,7 +137,8 @@ mf_status mfi_emit_jacobi(mfi_source *out, const mfi_problem *p, const mfi_jacob
 {
     mfi_text types = {0};
     mfi_emit_jacobi_types(&types, p, s);
-    mf_status status = mfi_emit_batch(out, s->eigen ? "eigen" : "svd", &types, s->threads, s->resident);
+    mf_status status =
+        mfi_emit_batch(out, s->eigen ? "eigen" : "svd", mfi_jacobi_skeleton(s), &types, s->threads, s->resident);
     mfi_text_free(&types);
     return status;
 }

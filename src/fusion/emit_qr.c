@@ -57,7 +57,7 @@ mf_status mfi_emit_qr(mfi_source *out, const mfi_problem *p, const mfi_qr_shape 
 {
     mfi_text types = {0};
     mfi_emit_qr_types(&types, p, s);
-    mf_status status = mfi_emit_batch(out, "qr", &types, s->threads, 1);
+    mf_status status = mfi_emit_batch(out, "qr", "qr_batch", &types, s->threads, 1);
     mfi_text_free(&types);
     return status;
 }

@@ -3,9 +3,6 @@
 
 #include <stdio.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 enum {
     MOST_ROWS = 64,
     MOST_SIDES = 16,
@@ -194,40 +191,18 @@ void mfi_emit_solve_types(mfi_text *out, const mfi_problem *p, const mfi_solve_s
 
 mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_shape *s)
 {
-    mfi_text text = {0};
-    *out = (mfi_source){.text = NULL};
-    char resident[16] = "";
-    if (s->resident)
-        snprintf(resident, sizeof resident, ", %d", s->resident);
-    mfi_text_add(&text, "#include \"device/%s.cuh\"\n\nnamespace\n{\n\n", mfi_solve_skeleton(s));
-    mfi_emit_solve_types(&text, p, s);
-    mfi_text_add(&text, "\n} // namespace\n\n");
-    if (!text.failed) {
-        snprintf(out->name, sizeof out->name, "mf_solve_%016llx",
-                 (unsigned long long)XXH3_64bits(text.data, text.length));
-        mfi_text_add(
-            &text,
-            "extern \"C\" __global__ void __launch_bounds__(%d%s) %s(const __grid_constant__ batch::args a)\n{\n"
-            "    MF_DYNAMIC_SHARED(uint4, shared);\n    batch::run(a, blockIdx.x, shared);\n}\n",
-            s->threads, resident, out->name);
-        out->text = mfi_text_take(&text);
-    }
-    mfi_text_free(&text);
-    return out->text ? MF_OK : MFI_NO_MEMORY(text.capacity);
+    mfi_text types = {0};
+    mfi_emit_solve_types(&types, p, s);
+    mf_status status = mfi_emit_batch(out, "solve", mfi_solve_skeleton(s), &types, s->threads, s->resident);
+    mfi_text_free(&types);
+    return status;
 }
 
 void mfi_solve_words(mfi_words *w, const mfi_problem *p, const mfi_solve_shape *s)
 {
     const mfi_solve *f = &p->u.solve;
-    w->count = 0;
-    w->word[w->count++] = (uint64_t)s->items;
-    w->word[w->count++] = (uint64_t)f->n;
-    w->word[w->count++] = (uint64_t)(f->solver == MFI_CHOLESKY ? 0 : f->nrhs);
-    w->data = w->count;
-    for (int i = 0; i < 4; i++)
-        w->word[w->count++] = 0;
-    for (int d = 0; d < (p->ndim > 0 ? p->ndim : 1); d++)
-        w->word[w->count++] = p->ndim > 0 ? (uint64_t)p->shape[d] : 1;
+    const int64_t sizes[] = {s->items, f->n, f->solver == MFI_CHOLESKY ? 0 : f->nrhs};
+    mfi_words_batch(w, p, sizes, MFI_COUNT(sizes), 4);
     mfi_words_strides(w, p, &f->a, 2, s->transpose);
     mfi_words_strides(w, p, &f->b, 2, false);
     mfi_words_strides(w, p, &f->x, 2, f->solver == MFI_CHOLESKY && s->transpose);
