@@ -53,6 +53,7 @@ from mathfuse._layers import (  # noqa: E402
 from mathfuse._log import log_records  # noqa: E402
 from mathfuse._ltoir import Ltoir, get_ltoir  # noqa: E402
 from mathfuse._plan import Spec, fuse, plan, spec  # noqa: E402
+from mathfuse._products import dot, inner, kron, matvec, outer, tensordot, vdot, vecdot, vecmat  # noqa: E402
 from mathfuse.errors import Error  # noqa: E402
 
 __version__: str = _core.version()
@@ -78,9 +79,9 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Context", "Error", "Kernel", "Ltoir", "Plan", "Spec", "activation_backward", "all", "any", "cast", "clip", "dropout", "einsum", "errors", "fft",
-    "fuse", "geglu", "get_include", "get_ltoir", "grouped_matmul", "info", "layer_norm", "linalg", "linear", "linear_backward", "log_softmax",
-    "matmul", "max", "mean", "min", "mlp", "plan", "prod", "rms_norm", "scaled_matmul", "softmax", "spec", "std", "sum", "swiglu",
-    "log_records", "tuning",
-    "var", "where", *ELEMENTWISE,
+    "Context", "Error", "Kernel", "Ltoir", "Plan", "Spec", "activation_backward", "all", "any", "cast", "clip", "dot", "dropout", "einsum", "errors", "fft",
+    "fuse", "geglu", "get_include", "get_ltoir", "grouped_matmul", "info", "inner", "kron", "layer_norm", "linalg", "linear", "linear_backward", "log_softmax",
+    "matmul", "matvec", "max", "mean", "min", "mlp", "outer", "plan", "prod", "rms_norm", "scaled_matmul", "softmax", "spec", "std", "sum", "swiglu",
+    "log_records", "tensordot", "tuning",
+    "var", "vdot", "vecdot", "vecmat", "where", *ELEMENTWISE,
 ]  # fmt: skip

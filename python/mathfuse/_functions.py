@@ -264,15 +264,6 @@ def matmul(
     return x if out_dtype is None else cast_traced(x, _interop.dtype_name(out_dtype))
 
 
-def dot_product(a: Traced, b: Traced) -> Traced:
-    """numpy.dot for operands of at most two dimensions, where it is matmul or multiply."""
-    if a.ndim == 0 or b.ndim == 0:
-        return apply("multiply", a, b)
-    if b.ndim > 2:
-        raise InvalidError("dot of an array of more than two dimensions cannot be traced; use matmul or einsum")
-    return product(a, b)
-
-
 @function
 def einsum(subscripts: str, /, *operands: Any, optimize: Any = True, out: Any = None, stream: Any = None) -> Any:
     """numpy.einsum: contractions become matmul steps, pair by pair, smallest intermediate first."""

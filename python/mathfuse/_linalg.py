@@ -24,6 +24,7 @@ _WHY = {
     "solve, diagonal": _DIAGONAL,
     "cho_solve": "diagonal element {0} of the factor is zero",
     "solve_triangular": _DIAGONAL,
+    "lu": _SINGULAR,
     "lu_factor": _SINGULAR,
     "lu_solve": _SINGULAR,
     "inv": _SINGULAR,

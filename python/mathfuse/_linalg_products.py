@@ -178,12 +178,25 @@ def outer(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None) -> Any:
     return apply("multiply", a.reshape(-1, 1), b.reshape(1, -1))
 
 
+def vector_products(x: Traced, y: Traced, axis: int) -> Traced:
+    """numpy.vecdot: sums of conj(x) * y along `axis` of each, whose extents must agree; the others broadcast."""
+    for value in (x, y):
+        if value.ndim == 0:
+            raise ShapeError(f"vecdot needs vectors, not shapes {x.shape} and {y.shape}")
+    x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
+    if x.shape[-1] != y.shape[-1]:
+        raise ShapeError(f"vecdot: the vectors have {x.shape[-1]} and {y.shape[-1]} elements along axis {axis}")
+    products = apply("multiply", apply("conjugate", x) if x._dtype[0] == "c" else x, y)
+    if products._dtype == "bool":
+        return reduce("any", products, -1)
+    total = reduce("sum", products, -1)
+    return cast(total, "i32") if products._dtype in ("i8", "i32") else total  # integers are added as i64
+
+
 @function
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, out: Any = None, stream: Any = None) -> Any:
-    """The sum of conj(x1) * x2 along an axis."""
-    a = as_traced(x1)
-    a = apply("conjugate", a) if a._dtype[0] == "c" else a
-    return reduce("sum", apply("multiply", a, x2), axis)
+    """The sum of conj(x1) * x2 along `axis` of each; the other axes broadcast."""
+    return vector_products(as_traced(x1), as_traced(x2), axis)
 
 
 @function

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from mathfuse import _core
 from mathfuse._functions import function
 from mathfuse._linalg import (
+    arange,
     decompose,
     deliver,
     finish,
@@ -19,7 +20,7 @@ from mathfuse._linalg import (
     shared_dtype,
     transposition,
 )
-from mathfuse._trace import Traced, apply, as_traced, cast, current, reduce
+from mathfuse._trace import Traced, apply, as_traced, broadcast, cast, current, matmul, reduce
 from mathfuse._views import diagonal
 from mathfuse.errors import InvalidError, ShapeError
 
@@ -209,6 +210,51 @@ def lu_factor(
     exchanged with row pivots[i], from 0. A singular matrix has factors too: check=False gives them, with info."""
     factor = decompose("lu_factor", matrix(a, "lu_factor"))
     return finish_all("lu_factor", factor, check, factor, result(factor, 2))
+
+
+def _row_exchanges(pivots: Traced, rows: int) -> Traced:
+    """The matrix that exchanges rows as LU did: the solution for factors L = U = 1, which is exact."""
+    identity = cast(apply("equal", arange(rows).reshape(-1, 1), arange(rows)), "f64")
+    count = pivots.shape[-1]
+    if count < rows:  # the last rows of a tall matrix stay where they are
+        place = cast(apply("equal", arange(rows).reshape(-1, 1), arange(count)), "f64")
+        moved = matmul(place, cast(pivots, "f64").reshape(*pivots.shape, 1)).reshape(*pivots.shape[:-1], rows)
+        pivots = cast(apply("where", apply("less", arange(rows), count), moved, arange(rows)), "i32")
+    square = broadcast(identity, (*pivots.shape[:-1], rows, rows))
+    return decompose("lu_solve", square, pivots, square)
+
+
+@function
+def lu(
+    a: Any,
+    permute_l: bool = False,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    p_indices: bool = False,
+    *,
+    check: bool = True,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """(p, l, u) of (…, m, n) matrices with a = p @ l @ u, as scipy.linalg.lu; with `p_indices` p holds the row of l for each
+    row of a, with `permute_l` the result is (p @ l, u). A singular matrix has factors, and is no error; info tells of it."""
+    x = matrix(a, "lu")
+    factor = decompose("lu_factor", x)
+    info, pivots = result(factor, 1), result(factor, 2)
+    (m, n), k = x.shape[-2:], min(x.shape[-2:])
+    row = arange(m).reshape(-1, 1)
+    left = factor[..., :k]
+    left = apply("where", apply("greater", row, arange(k)), left, cast(apply("equal", row, arange(k)), factor._dtype))
+    upper = apply("where", apply("less_equal", arange(k).reshape(-1, 1), arange(n)), factor[..., :k, :], 0)
+    back = _row_exchanges(pivots, m).mT
+    if permute_l:
+        first: tuple[Traced, ...] = (matmul(cast(back, factor._dtype), left),)
+    elif p_indices:
+        order = matmul(back, cast(arange(m).reshape(-1, 1), "f64"))
+        first = (cast(order.reshape(*order.shape[:-1]), "i32"), left)
+    else:
+        first = (cast(back, {"c64": "f32", "c128": "f64"}.get(factor._dtype, factor._dtype)), left)
+    return deliver("lu", cast(apply("minimum", info, 0), "i32") if check else info, check, *first, upper)
 
 
 @function

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from mathfuse import _core, _functions, _interop, _views, fft, linalg
+from mathfuse import _core, _functions, _interop, _products, _views, fft, linalg
 from mathfuse._einsum import contract
-from mathfuse._linalg_products import contract_axes, diagonal_with_offset
+from mathfuse._linalg_products import diagonal_with_offset
 from mathfuse._trace import (
     Traced,
     apply,
@@ -87,11 +87,6 @@ def _logaddexp2(x: Any, y: Any) -> Traced:
     return apply("multiply", apply("logaddexp", apply("multiply", x, log2), apply("multiply", y, log2)), 1 / log2)
 
 
-def _vecdot(x: Any, y: Any) -> Traced:
-    x = as_traced(x)
-    return reduce("sum", apply("multiply", apply("conjugate", x) if x._dtype[0] == "c" else x, y), -1)
-
-
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "matmul": matmul,
     "positive": _positive,
@@ -109,9 +104,9 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
     "logaddexp2": _logaddexp2,
     "divmod": lambda x, y: (apply("floor_divide", x, y), apply("remainder", x, y)),
     "power": lambda x, y: power(as_traced(x), y) if type(y) in (int, float) and y == 2 else general_power(x, y),
-    "vecdot": _vecdot,
-    "matvec": lambda x, y: matmul(x, _views.expand_dims(as_traced(y), -1))[..., 0],
-    "vecmat": lambda x, y: matmul(_views.expand_dims(apply("conjugate", x), -2), y)[..., 0, :],
+    "vecdot": _products.vecdot,
+    "matvec": _products.matvec,
+    "vecmat": _products.vecmat,
 }
 
 
@@ -129,11 +124,12 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
     if method != "__call__":
         raise _refuse(f"{name}.{method}")
     dtype = kwargs.pop("dtype", None)
+    along = {"axis": kwargs.pop("axis")} if name == "vecdot" and "axis" in kwargs else {}
     _plain(kwargs, name)
     if dtype is not None:
         inputs = tuple(cast(as_traced(x), _interop.dtype_name(dtype)) for x in inputs)
     if name in _UFUNCS:
-        return _UFUNCS[name](*inputs)
+        return _UFUNCS[name](*inputs, **along)
     name = _functions.ALIASES.get(name, name)
     if _arities().get(name) != len(inputs):
         raise _refuse(name)
@@ -213,32 +209,6 @@ def _full_like(
 def _einsum(subscripts: Any, *operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Any:
     _plain({"out": out, **kwargs}, "einsum")
     return contract(subscripts, [as_traced(x) for x in operands])
-
-
-def _dot(a: Any, b: Any, out: Any = None) -> Any:
-    _plain({"out": out}, "dot")
-    return _functions.dot_product(as_traced(a), as_traced(b))
-
-
-def _vdot(a: Any, b: Any) -> Any:
-    return _vecdot(as_traced(a).reshape(-1), as_traced(b).reshape(-1))
-
-
-def _outer(a: Any, b: Any, out: Any = None) -> Any:
-    return apply("multiply", as_traced(a).reshape(-1, 1), as_traced(b).reshape(1, -1))
-
-
-def _inner(a: Any, b: Any) -> Any:
-    x, y = as_traced(a), as_traced(b)
-    if x.ndim == 0 or y.ndim == 0:
-        return apply("multiply", x, y)
-    if x.ndim > 2 or y.ndim > 2:
-        raise _refuse("inner", " for more than two dimensions; use einsum")
-    return matmul(x, y.T)
-
-
-def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    return contract_axes(as_traced(a), as_traced(b), axes)
 
 
 def _trace_of(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
@@ -359,11 +329,12 @@ def _table() -> dict[Any, Callable[..., Any]]:
         np.diagonal: _diagonal,
         np.trace: _trace_of,
         np.einsum: _einsum,
-        np.dot: _dot,
-        np.vdot: _vdot,
-        np.outer: _outer,
-        np.inner: _inner,
-        np.tensordot: _tensordot,
+        np.dot: _without_out(_products.dot),
+        np.vdot: _products.vdot,
+        np.outer: _without_out(_products.outer),
+        np.inner: _products.inner,
+        np.kron: _products.kron,
+        np.tensordot: _products.tensordot,
         np.real: lambda val: as_traced(val).real,
         np.imag: lambda val: as_traced(val).imag,
         np.copy: lambda a, order="K", subok=False: as_traced(a),
@@ -390,6 +361,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         np.var: _spread(False),
         np.std: _spread(True),
         np.round: _round,
+        np.around: _round,
     }
     for name, op in {"max": "max", "min": "min", "amax": "max", "amin": "min", "any": "any", "all": "all"}.items():
         table[getattr(np, name)] = _extreme(op)
@@ -400,7 +372,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
             table[getattr(np.linalg, name)] = getattr(linalg, name)
     for name in fft.__all__:
         if hasattr(np.fft, name) and not name.endswith("freq"):
-            table[getattr(np.fft, name)] = _transform(getattr(fft, name))
+            table[getattr(np.fft, name)] = _without_out(getattr(fft, name))
     if hasattr(np, "astype"):
         table[np.astype] = _astype
     if hasattr(np, "matrix_transpose"):
@@ -410,17 +382,22 @@ def _table() -> dict[Any, Callable[..., Any]]:
 
 def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     _plain({"out": out}, "round")
+    x = as_traced(a)
+    whole = x._dtype in ("i8", "i32", "i64")
+    if whole and decimals >= 0:
+        return x
     if decimals == 0:
-        return apply("rint", a)
+        return apply("rint", x)
     scale = 10.0 ** abs(decimals)
     forth, back = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
-    return apply(back, apply("rint", apply(forth, a, scale)), scale)
+    value = apply(back, apply("rint", apply(forth, x, scale)), scale)
+    return cast(value, x._dtype) if whole else value
 
 
-def _transform(function: Callable[..., Any]) -> Callable[..., Any]:
+def _without_out(function: Callable[..., Any]) -> Callable[..., Any]:
     def traced(*args: Any, **kwargs: Any) -> Any:
         if kwargs.pop("out", None) is not None:
-            raise InvalidError(f"numpy.fft.{function.__name__}: out= cannot be traced; pass out= to the fused function")
+            raise InvalidError(f"numpy's {function.__name__}: out= cannot be traced; pass out= to the fused function")
         return function(*args, **kwargs)
 
     return traced

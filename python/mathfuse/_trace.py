@@ -403,9 +403,10 @@ class Traced:
         return limited(self, min, max)
 
     def dot(self, other: Any) -> Traced:
-        from mathfuse._functions import dot_product
+        from mathfuse._products import dot
 
-        return dot_product(self, as_traced(other))
+        value: Traced = dot(self, other)
+        return value
 
 
 # ---- the graph's builders over traced values ----

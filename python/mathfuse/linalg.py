@@ -50,6 +50,7 @@ from mathfuse._linalg_solve import (
     cholesky,
     det,
     inv,
+    lu,
     lu_factor,
     lu_solve,
     slogdet,
@@ -61,7 +62,7 @@ from mathfuse.errors import lin_alg_error
 __all__ = [
     "CholeskyPlan", "EigResult", "EighResult", "FactorPlan", "LinAlgError", "LuPlan", "QRResult", "SVDResult", "SlogdetResult",
     "cho_factor", "cho_solve", "cholesky", "cholesky_plan", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals",
-    "eigvalsh", "expm", "inv", "lstsq", "lu_factor", "lu_plan", "lu_solve", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv",
+    "eigvalsh", "expm", "inv", "lstsq", "lu", "lu_factor", "lu_plan", "lu_solve", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv",
     "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace", "vecdot",
     "vector_norm",
 ]  # fmt: skip

@@ -44,6 +44,11 @@ def unchecked(name):
     return lambda *args, **kwargs: getattr(mf.linalg, name)(*args, check=False, **kwargs)
 
 
+def lu(A):
+    value, _, info = mf.linalg.lu_factor(A, check=False)
+    return value, mf.linalg.lu(A, p_indices=True, check=False)[0], info
+
+
 def svd(A, full_matrices=False):
     return mf.linalg.svd(A, full_matrices, check=False)
 
@@ -54,9 +59,10 @@ FUNCTIONS = {
     "cast": lambda x: x,  # the store casts: params.out
     **{name: getattr(mf, name) for name in ("relu", "gelu_erf", "silu", "maximum", "minimum", "tanh", "einsum")},
     **{name: getattr(mf.fft, name) for name in FFT},
-    **{name: unchecked(name) for name in LINALG if name not in ("solve_triangular", "svd")},
+    **{name: unchecked(name) for name in LINALG if name not in ("solve_triangular", "svd", "lu")},
     "solve_triangular": solve_triangular,
     "svd": svd,
+    "lu": lu,
 }
 
 
@@ -72,8 +78,26 @@ class Eager:
     def __matmul__(self, other):
         return Product(self.array, other.array)
 
+    def __neg__(self):
+        return Eager(mf.negative(self.array))
+
+    def __add__(self, other):
+        return Eager(mf.add(self.array, plain(other)))
+
+    def __radd__(self, other):
+        return Eager(mf.add(plain(other), self.array))
+
+    def __sub__(self, other):
+        return Eager(mf.subtract(self.array, plain(other)))
+
+    def __rsub__(self, other):
+        return Eager(mf.subtract(plain(other), self.array))
+
     def __mul__(self, other):
         return Eager(mf.multiply(self.array, plain(other)))
+
+    def __rmul__(self, other):
+        return Eager(mf.multiply(plain(other), self.array))
 
     def __truediv__(self, other):
         return Eager(mf.divide(self.array, plain(other)))
@@ -93,12 +117,18 @@ class Product(Eager):
         return Product(self.a, self.b, **self.arguments, **more)
 
     def __rmul__(self, alpha):
-        return self.with_arguments(alpha=alpha)
+        plain_product = not self.arguments and not isinstance(alpha, Eager)
+        return self.with_arguments(alpha=alpha) if plain_product else super().__rmul__(alpha)
 
     def __add__(self, other):
         other = plain(other)
         shape = np.broadcast_shapes(self.a.shape[:-2], self.b.shape[:-2]) + (self.a.shape[-2], self.b.shape[-1])
-        return self.with_arguments(c=other, beta=1) if other.shape == shape else self.with_arguments(bias=other)
+        if not self.arguments.keys() & {"c", "bias", "activation"} and np.ndim(other):
+            if other.shape == shape:
+                return self.with_arguments(c=other, beta=1)
+            if other.ndim in (1, len(shape)):
+                return self.with_arguments(bias=other)
+        return super().__add__(other)
 
 
 def plain(x):
@@ -236,7 +266,10 @@ def wide(x):
 def parts(op, result):
     if not isinstance(result, tuple):
         return {"value": wide(result)}
-    return {name: wide(x) for name, x in zip(PARTS[op.split("(")[0]], result)}
+    found = {name: wide(x) for name, x in zip(PARTS[op.split("(")[0]], result)}
+    if "perm" in found:  # the rows of L for the rows of A; the judge asks for the rows of A
+        found["perm"] = np.argsort(found["perm"], -1)
+    return found
 
 
 def missing(op):

@@ -220,3 +220,30 @@ def test_reruns_are_the_same_to_the_bit(rng):
     for function in (mf.linalg.svd, mf.linalg.qr, mf.linalg.eig):
         for x, y in zip(function(a), function(a), strict=True):
             assert x.tobytes() == y.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("shape", [(3, 3), (7, 3), (3, 7), (1, 4), (2, 33, 33), (2, 3, 6, 2), (0, 3, 3)])
+def test_lu_has_scipys_three_forms(shape, dtype, rng):
+    a = rng.normal(size=shape) + (1j * rng.normal(size=shape) if np.dtype(dtype).kind == "c" else 0)
+    a = np.asarray(a).astype(dtype)
+    m, k = shape[-2], min(shape[-2:])
+    p, l, u = mf.linalg.lu(a)
+    rows, same_l, same_u = mf.linalg.lu(a, p_indices=True)
+    pl, _ = mf.linalg.lu(a, permute_l=True)
+    assert (p.shape, l.shape, u.shape) == ((*shape[:-2], m, m), (*shape[:-2], m, k), (*shape[:-2], k, shape[-1]))
+    assert rows.shape == shape[:-1] and np.array_equal(l, same_l) and np.array_equal(u, same_u)
+    tolerance = 50 * np.finfo(dtype).eps * m
+    np.testing.assert_allclose(p @ l @ u, a, atol=tolerance)
+    np.testing.assert_allclose(pl @ u, a, atol=tolerance)
+    np.testing.assert_allclose(np.take_along_axis(l, rows[..., None].astype(int), -2) @ u, a, atol=tolerance)
+    assert np.array_equal(np.tril(l, -1) + np.eye(m, k, dtype=dtype), l) and np.array_equal(np.triu(u), u)
+
+
+def test_lu_of_a_singular_matrix_is_no_error():
+    p, l, u, info = mf.linalg.lu(np.ones((2, 3, 3)), check=False)
+    assert info.tolist() == [2, 2]
+    assert np.array_equal(p @ l @ u, np.ones((2, 3, 3)))
+    assert len(mf.linalg.lu(np.zeros((2, 2)))) == 3
+    with pytest.raises(np.linalg.LinAlgError):
+        mf.linalg.lu(np.array([[np.nan, 1], [1, 1]]))
