@@ -9,6 +9,7 @@ from typing import Any
 
 from mathfuse import _core, _interop
 from mathfuse._functions import activate, add_bias, function, make_function
+from mathfuse._integers import exact
 from mathfuse._trace import Traced, apply, as_traced, cast, current, matmul, normalise_axes, reduce, reshape
 from mathfuse._views import index
 from mathfuse.errors import DtypeError, InvalidError, ShapeError
@@ -339,10 +340,7 @@ def _integer(value: Any, name: str) -> Traced:
     if isinstance(value, int) and not isinstance(value, bool):
         if not -(2**63) <= value < 2**64:
             raise InvalidError(f"{name} has 64 bits; {value} does not fit")
-        high = (value + 2**63) // 2**32 % 2**32 - 2**31
-        trace = current()
-        parts = [trace.wrap(trace.graph.constant("i64", float(part))) for part in (high, value % 2**32)]
-        return apply("add", apply("multiply", parts[0], 2**32), parts[1]) if high else parts[1]
+        return exact(value if value < 2**63 else value - 2**64)
     number = as_traced(value)
     if number.size != 1 or number._dtype not in ("i32", "i64"):
         raise InvalidError(f"{name} is an int or an array of one int64, not {number._dtype} of shape {number.shape}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from mathfuse import _core, _functions, _interop, _products, _views, fft, linalg
 from mathfuse._einsum import contract
+from mathfuse._integers import exact
 from mathfuse._linalg_products import diagonal_with_offset
 from mathfuse._trace import (
     Traced,
@@ -197,7 +198,8 @@ def _full(value: float) -> Callable[..., Any]:
 def _filled(a: Any, value: Any, dtype: Any, shape: Any) -> Traced:
     x = as_traced(a)
     extents = x.shape if shape is None else tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    return broadcast(cast(as_traced(value), x._dtype if dtype is None else _interop.dtype_name(dtype)), extents)
+    number = exact(value) if type(value) is int and 2**31 < abs(value) < 2**63 else as_traced(value)
+    return broadcast(cast(number, x._dtype if dtype is None else _interop.dtype_name(dtype)), extents)
 
 
 def _full_like(

@@ -415,6 +415,10 @@ class Traced:
 def apply(op: str, *operands: Any) -> Traced:
     """An elementwise operation of op.def."""
     traced = [as_traced(x) for x in operands]
+    if any(type(x) is int and not -(2**31) <= x < 2**31 for x in operands):
+        from mathfuse._integers import large_operands
+
+        traced = large_operands(op, operands, traced)
     trace = current()
     return trace.wrap(trace.graph.op(op, *(x._node for x in traced)))
 

@@ -18,6 +18,10 @@ class InvalidError(Error, ValueError):
     """An argument has a value that is not allowed."""
 
 
+class RangeError(InvalidError, OverflowError):
+    """A Python integer does not fit the dtype that it would take."""
+
+
 class DtypeError(Error, TypeError):
     """A dtype is not supported, or dtypes do not fit together."""
 

@@ -344,3 +344,37 @@ def test_reductions_across_short_columns(length, dtype, rng):
         with np.errstate(all="ignore"):
             np.testing.assert_allclose(got[0], x - x.mean(1, keepdims=True), rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(got[1], x.max(1) + (x * x).sum(1), rtol=1e-4)
+
+
+WIDE = [2**53 + 1, -(2**53 + 1), 2**62 + 1, 2**63 - 1, -(2**63), 2**31, -(2**31) - 1, 2**40, 2**63, 2**64, -(10**30)]
+
+
+@pytest.mark.parametrize("value", WIDE)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32])
+@pytest.mark.parametrize(
+    "name", ["add", "subtract", "multiply", "floor_divide", "bitwise_xor", "maximum", "equal", "less", "greater_equal"]
+)
+def test_wide_python_integers_are_exact_or_refused_as_in_numpy(name, dtype, value):
+    x = np.array([0, 1, -1, 2**30, 7], dtype)
+    if name == "bitwise_xor" and dtype == np.float32:
+        pytest.skip("not defined")
+    for numpys, ours in [
+        (lambda: getattr(np, name)(x, value), lambda: getattr(mf, name)(x, value)),
+        (lambda: getattr(np, name)(value, x), lambda: mf.fuse(lambda v: getattr(np, name)(value, v))(x)),
+    ]:
+        try:
+            want = numpys()
+        except OverflowError:
+            with pytest.raises(mf.errors.RangeError):
+                ours()
+            continue
+        got = ours()
+        assert got.dtype == want.dtype and np.array_equal(got, want)
+
+
+def test_wide_integers_as_branches_limits_and_fills():
+    x, wide = np.array([0, 1, 2**62], np.int64), 2**53 + 1
+    assert np.array_equal(mf.where(x > 0, x, wide), np.where(x > 0, x, wide))
+    assert np.array_equal(mf.clip(x, -wide, 2**62 - 1), np.clip(x, -wide, 2**62 - 1))
+    assert np.array_equal(mf.fuse(lambda v: np.full_like(v, wide))(x), np.full_like(x, wide))
+    assert mf.matmul(x[None, 1:2], x[1:2, None], alpha=wide).item() == wide
