@@ -202,6 +202,41 @@ static bool same_view(const mf_tensor *a, const mf_tensor *b)
     return true;
 }
 
+/* Do steps along two axes lead to one element? The first such are the strides over their common divisor. */
+static bool axes_meet(const mf_tensor *t, int d, int e)
+{
+    uint64_t a = (uint64_t)llabs(t->strides[d]), b = (uint64_t)llabs(t->strides[e]);
+    uint64_t m = (uint64_t)t->shape[d], n = (uint64_t)t->shape[e];
+    if (m < 2 || n < 2 || a == 0 || b == 0 || a / n >= b || b / m >= a)
+        return false;
+    uint64_t common = gcd(a, b);
+    return b / common < m && a / common < n;
+}
+
+/* An output's elements lie apart. */
+static mf_status check_output(const mf_plan *plan, const mf_tensor *tensors, int o)
+{
+    const mf_tensor *t = &tensors[o];
+    char name[32];
+    for (int d = 0; d < t->ndim; d++) {
+        if (t->strides[d] == 0 && t->shape[d] > 1) {
+            name_of(plan, o, name);
+            return mfi_fail(MF_E_LAYOUT, "%s repeats its elements (stride 0 along axis %d); an output must not", name,
+                            d);
+        }
+        for (int e = 0; e < d; e++)
+            if (axes_meet(t, d, e)) {
+                name_of(plan, o, name);
+                return mfi_fail(
+                    MF_E_LAYOUT,
+                    "%s has elements on top of each other (strides %lld and %lld along axes %d and %d); an output must "
+                    "not",
+                    name, (long long)t->strides[e], (long long)t->strides[d], e, d);
+            }
+    }
+    return MF_OK;
+}
+
 static mf_status check_aliases(const mf_plan *plan, const mf_tensor *tensors)
 {
     for (int o = plan->inputs; o < plan->bindings; o++)
@@ -221,13 +256,7 @@ static mf_status check_aliases(const mf_plan *plan, const mf_tensor *tensors)
                 name, other);
         }
     for (int o = plan->inputs; o < plan->bindings; o++)
-        for (int d = 0; d < tensors[o].ndim; d++)
-            if (tensors[o].strides[d] == 0 && tensors[o].shape[d] > 1) {
-                char name[32];
-                name_of(plan, o, name);
-                return mfi_fail(MF_E_LAYOUT, "%s repeats its elements (stride 0 along axis %d); an output must not",
-                                name, d);
-            }
+        MF_TRY(check_output(plan, tensors, o));
     return MF_OK;
 }
 

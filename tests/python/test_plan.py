@@ -193,3 +193,18 @@ def test_plan_of_nested_arguments():
     p = mf.plan(lambda d, k: {"y": d["x"] * k}, {"x": mf.spec((3,), "f64")}, 2)
     np.testing.assert_array_equal(p.run({"x": np.arange(3.0)}, 2)["y"], [0, 2, 4])
     np.testing.assert_array_equal(p.run(np.arange(3.0))["y"], [0, 2, 4])
+
+
+@pytest.mark.parametrize(("shape", "strides", "apart"), [((4, 3), (1, 1), False), ((4, 3), (2, 3), False), ((3, 2), (2, 3), True), ((4, 3), (-3, 1), True),
+                                                          ((2, 4, 3), (12, 3, 1), True), ((2, 4, 3), (6, 3, 1), False), ((1, 3), (1, 1), True)])  # fmt: skip
+def test_an_output_whose_elements_meet_is_refused(shape, strides, apart):
+    memory = np.zeros(64, np.float32)
+    out = np.lib.stride_tricks.as_strided(memory[16:], shape, [4 * s for s in strides])
+    assert apart == (len({sum(i * s for i, s in zip(at, strides)) for at in np.ndindex(shape)}) == out.size)
+    x = np.arange(out.size, dtype=np.float32).reshape(shape)
+    if apart:
+        assert mf.negative(x, out=out) is out
+        np.testing.assert_array_equal(out, -x)
+    else:
+        with pytest.raises(mf.errors.LayoutError, match="on top of each other"):
+            mf.negative(x, out=out)

@@ -383,6 +383,8 @@ Test(plan, bad_tensors_are_named)
     memcpy(bad, t, sizeof bad);
     bad[2].strides[0] = 0;
     refused(p, bad, 3, MF_E_LAYOUT, "repeats its elements");
+    bad[2].strides[0] = bad[2].strides[1];
+    refused(p, bad, 3, MF_E_LAYOUT, "on top of each other");
     unbind(p, t);
     mf_plan_free(p);
 }
