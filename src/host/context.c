@@ -146,6 +146,7 @@ static void destroy(mf_context *c)
 mf_status mf_context_new(mf_context **out, const mf_context_options *options)
 {
     const mf_context_options defaults = MF_CONTEXT_OPTIONS_INIT;
+    MF_REQUIRE(out, MF_E_INVALID, "mf_context_new: out is NULL");
     *out = NULL;
     if (!options)
         options = &defaults;

@@ -5,6 +5,7 @@
 
 mf_status mf_graph_new(mf_graph **out)
 {
+    MF_REQUIRE(out, MF_E_INVALID, "mf_graph_new: out is NULL");
     *out = mfi_calloc(1, sizeof **out);
     return *out ? MF_OK : MFI_NO_MEMORY(sizeof **out);
 }
@@ -40,12 +41,13 @@ mf_status mfi_graph_copy(mf_graph **out, const mf_graph *g)
 
 mf_status mf_graph_error(const mf_graph *g)
 {
+    MF_REQUIRE(g, MF_E_INVALID, "the graph is NULL");
     return g->error == MF_OK ? MF_OK : mfi_fail(g->error, "%s", g->message ? g->message : "out of memory");
 }
 
 mf_node mfi_graph_latch(mf_graph *g, mf_status status)
 {
-    if (g->error == MF_OK) {
+    if (g && g->error == MF_OK) {
         g->error = status;
         g->message = mfi_strdup(mf_error_message(status));
     }
@@ -54,7 +56,7 @@ mf_node mfi_graph_latch(mf_graph *g, mf_status status)
 
 const mfi_node *mfi_graph_get(mf_graph *g, mf_node x, const char *what)
 {
-    if (g->error != MF_OK)
+    if (!g || g->error != MF_OK)
         return NULL;
     if (x.id >= 0 && x.id < g->count)
         return &g->node[x.id];
@@ -83,7 +85,7 @@ static mf_status check_extent(const mfi_node *node)
 
 mf_node mfi_graph_add(mf_graph *g, const mfi_node *node)
 {
-    if (g->error != MF_OK)
+    if (!g || g->error != MF_OK)
         return MF_NODE_NONE;
     mf_status status = check_extent(node);
     if (status != MF_OK)
@@ -102,6 +104,11 @@ mf_node mfi_graph_add(mf_graph *g, const mfi_node *node)
     return (mf_node){g->count++};
 }
 
+mf_node mfi_graph_missing(mf_graph *g, const char *name, const char *argument)
+{
+    return mfi_graph_latch(g, mfi_fail(MF_E_INVALID, "%s: %s is NULL", name, argument));
+}
+
 void mfi_shape_text(const int64_t *shape, int ndim, char out[160])
 {
     size_t used = 0, room = 160;
@@ -113,7 +120,7 @@ void mfi_shape_text(const int64_t *shape, int ndim, char out[160])
 
 mf_node mf_graph_input(mf_graph *g, mf_dtype dtype, int ndim, const int64_t *shape)
 {
-    if (g->error != MF_OK)
+    if (!g || g->error != MF_OK)
         return MF_NODE_NONE;
     mf_tensor checked;
     mf_status status = mf_tensor_init(&checked, NULL, dtype, ndim, shape);

@@ -101,6 +101,11 @@ mf_node mf_graph_fft(mf_graph *g, mf_fft_kind kind, mf_node x, int count, const 
         return mfi_graph_latch(g,
                                mfi_fail(MF_E_TYPE, "rfft: the input is %s; a real transform takes real input: use fft",
                                         mf_dtype_name(source->dtype)));
+    if ((unsigned)kind > MF_IRFFT || (unsigned)norm > MF_NORM_FORWARD)
+        return mfi_graph_latch(
+            g, mfi_fail(MF_E_INVALID, "fft: kind %d with norm %d: there is none", (int)kind, (int)norm));
+    if (!axes)
+        return mfi_graph_missing(g, "fft", "axes");
     if (count < 1 || count > source->ndim)
         return mfi_graph_latch(g, mfi_fail(MF_E_INVALID, "fft: %d axes of an array with %d axes", count, source->ndim));
     mf_dtype dtype = mf_dtype_to_complex(source->dtype);

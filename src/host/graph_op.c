@@ -108,8 +108,10 @@ static bool bool_refused(mf_op op)
 
 mf_node mf_graph_op(mf_graph *g, mf_op op, int count, const mf_node *operands)
 {
-    if (g->error != MF_OK)
+    if (!g || g->error != MF_OK)
         return MF_NODE_NONE;
+    if (!operands)
+        return mfi_graph_missing(g, "mf_graph_op", "operands");
     if ((unsigned)op >= MF_OP_COUNT || count != ops[op].arity)
         return mfi_graph_latch(
             g, mfi_fail(MF_E_INVALID, "operation %d with %d operands: there is none; see op.def", (int)op, count));
@@ -176,6 +178,8 @@ mf_node mf_graph_cast(mf_graph *g, mf_node x, mf_dtype dtype, int flags)
 /* Axes as a bit mask. */
 static mf_status axes_mask(const mfi_node *x, int count, const int *axes, uint32_t *mask)
 {
+    MF_REQUIRE(axes ? count >= 0 : count == 0, MF_E_INVALID, "reduce: %d axes%s; pass 0 and NULL for all of them",
+               count, axes ? "" : ", and axes is NULL");
     *mask = axes ? 0 : (1u << x->ndim) - 1;
     for (int i = 0; axes && i < count; i++) {
         int axis = axes[i] < 0 ? axes[i] + x->ndim : axes[i];

@@ -30,6 +30,8 @@ mf_node mf_graph_transpose(mf_graph *g, mf_node x, const int *permutation)
     const mfi_node *source = mfi_graph_get(g, x, "transpose");
     if (!source)
         return MF_NODE_NONE;
+    if (!permutation && source->ndim)
+        return mfi_graph_missing(g, "transpose", "permutation");
     mfi_node node = view_of(source, x, MFI_V_PERMUTE);
     uint32_t seen = 0;
     for (int d = 0; d < source->ndim; d++) {
@@ -50,6 +52,8 @@ mf_node mf_graph_reshape(mf_graph *g, mf_node x, int ndim, const int64_t *shape)
     const mfi_node *source = mfi_graph_get(g, x, "reshape");
     if (!source)
         return MF_NODE_NONE;
+    if (!shape && ndim > 0)
+        return mfi_graph_missing(g, "reshape", "shape");
     int64_t have = 1, known = 1;
     int open = -1;
     bool valid = ndim >= 0 && ndim <= MF_MAX_DIMS;
@@ -86,6 +90,8 @@ mf_node mf_graph_broadcast(mf_graph *g, mf_node x, int ndim, const int64_t *shap
     const mfi_node *source = mfi_graph_get(g, x, "broadcast");
     if (!source)
         return MF_NODE_NONE;
+    if (!shape && ndim > 0)
+        return mfi_graph_missing(g, "broadcast", "shape");
     bool fits = ndim >= source->ndim && ndim <= MF_MAX_DIMS;
     for (int d = 0; fits && d < source->ndim; d++) {
         int64_t want = shape[d + ndim - source->ndim];
@@ -108,9 +114,14 @@ mf_node mf_graph_slice(mf_graph *g, mf_node x, const int64_t *start, const int64
     const mfi_node *source = mfi_graph_get(g, x, "slice");
     if (!source)
         return MF_NODE_NONE;
+    if (source->ndim && !(start && length && step))
+        return mfi_graph_missing(g, "slice", !start ? "start" : !length ? "length" : "step");
     mfi_node node = view_of(source, x, MFI_V_SLICE);
     for (int d = 0; d < source->ndim; d++) {
-        int64_t last = start[d] + (length[d] - 1) * step[d], extent = source->shape[d];
+        int64_t last = -1, extent = source->shape[d];
+        if (length[d] < 0 || __builtin_mul_overflow(length[d] - 1, step[d], &last) ||
+            __builtin_add_overflow(start[d], last, &last))
+            last = -1;
         if (length[d] < 0 || (length[d] > 0 && (start[d] < 0 || start[d] >= extent || last < 0 || last >= extent)))
             return mfi_graph_latch(g, mfi_fail(MF_E_INVALID,
                                                "slice: axis %d has %lld elements; start %lld, length %lld, step %lld "

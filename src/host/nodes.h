@@ -86,6 +86,7 @@ struct mf_graph {
 mf_node mfi_graph_add(mf_graph *g, const mfi_node *node);
 /* Latch an error (the thread's message) and return MF_NODE_NONE. */
 mf_node mfi_graph_latch(mf_graph *g, mf_status status);
+mf_node mfi_graph_missing(mf_graph *g, const char *name, const char *argument); /* an argument is NULL */
 /* The node behind a handle; NULL, with the error latched, if the graph failed before or the handle is not of it. */
 const mfi_node *mfi_graph_get(mf_graph *g, mf_node x, const char *what);
 mf_status mfi_graph_copy(mf_graph **out, const mf_graph *g);

@@ -163,6 +163,7 @@ mf_plan_options mfi_plan_options_of(const mf_plan *plan)
 mf_status mf_plan_new(mf_plan **out, mf_context *context, const mf_graph *graph, const mf_plan_options *options)
 {
     const mf_plan_options defaults = MF_PLAN_OPTIONS_INIT;
+    MF_REQUIRE(out, MF_E_INVALID, "mf_plan_new: out is NULL");
     *out = NULL;
     MF_REQUIRE(context && graph, MF_E_INVALID, "mf_plan_new: %s is NULL", context ? "graph" : "context");
     options = options ? options : &defaults;

@@ -108,6 +108,10 @@ static mf_status check_tensor(const mf_plan *plan, int i, const mf_tensor *t)
         return mfi_fail(MF_E_TYPE, "%s is %s; the plan was made for %s", name, given ? given : "of no known dtype",
                         mf_dtype_name(want->dtype));
     }
+    if (t->ndim < 0 || t->ndim > MF_MAX_DIMS) {
+        name_of(plan, i, name);
+        return mfi_fail(MF_E_SHAPE, "%s has %d dimensions; a tensor has 0 to %d", name, (int)t->ndim, MF_MAX_DIMS);
+    }
     bool same = t->ndim == want->ndim;
     for (int d = 0; same && d < t->ndim; d++)
         same = t->shape[d] == want->shape[d];

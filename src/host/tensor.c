@@ -3,6 +3,7 @@
 
 mf_status mf_tensor_init(mf_tensor *out, void *data, mf_dtype dtype, int ndim, const int64_t *shape)
 {
+    MF_REQUIRE(out && (shape || ndim <= 0), MF_E_INVALID, "mf_tensor_init: %s is NULL", out ? "shape" : "out");
     memset(out, 0, sizeof *out);
     MF_REQUIRE((unsigned)dtype < MF_DTYPE_COUNT, MF_E_TYPE, "dtype %d is none of the %d there are", (int)dtype,
                (int)MF_DTYPE_COUNT);

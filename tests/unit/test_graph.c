@@ -186,3 +186,44 @@ Test(graph, reshape_resolves_strides_or_asks_for_a_copy)
     cr_expect_eq(strides[1], 12);
     cr_expect_eq(strides[2], 4);
 }
+
+static void refused(mf_node x, mf_status status, const char *part)
+{
+    cr_expect_eq(x.id, -1);
+    expect_error(status, part);
+    teardown();
+    setup();
+}
+
+Test(graph, says_which_argument_is_null)
+{
+    refused(mf_graph_input(g, MF_F32, 2, NULL), MF_E_INVALID, "shape is NULL");
+    refused(mf_graph_op(g, MF_OP_ADD, 2, NULL), MF_E_INVALID, "operands is NULL");
+    refused(mf_graph_fft(g, MF_FFT, input(MF_C64, 1, 4, 0, 0), 1, NULL, NULL, MF_NORM_ORTHO), MF_E_INVALID,
+            "axes is NULL");
+    refused(mf_graph_transpose(g, input(MF_F32, 2, 4, 5, 0), NULL), MF_E_INVALID, "permutation is NULL");
+    refused(mf_graph_reshape(g, input(MF_F32, 2, 4, 5, 0), 1, NULL), MF_E_INVALID, "shape is NULL");
+    refused(mf_graph_broadcast(g, input(MF_F32, 2, 4, 5, 0), 3, NULL), MF_E_INVALID, "shape is NULL");
+    refused(mf_graph_slice(g, input(MF_F32, 1, 4, 0, 0), (int64_t[]){0}, NULL, NULL), MF_E_INVALID, "length is NULL");
+    refused(mf_graph_reduce(g, MF_SUM, input(MF_F32, 1, 4, 0, 0), 1, NULL, 0), MF_E_INVALID, "axes is NULL");
+    cr_expect_eq(mf_graph_new(NULL), MF_E_INVALID);
+    cr_expect_eq(mf_context_new(NULL, NULL), MF_E_INVALID);
+    cr_expect_eq(mf_plan_new(NULL, NULL, g, NULL), MF_E_INVALID);
+    cr_expect_eq(mf_tensor_init(NULL, NULL, MF_F32, 0, NULL), MF_E_INVALID);
+    mf_node none = mf_graph_input(NULL, MF_F32, 0, NULL);
+    cr_expect_eq(mf_graph_add(NULL, none, none).id, -1);
+    cr_expect_eq(mf_graph_output(NULL, none), MF_E_INVALID);
+}
+
+Test(graph, refuses_numbers_that_name_nothing)
+{
+    mf_node x = input(MF_C64, 1, 4, 0, 0);
+    refused(mf_graph_fft(g, (mf_fft_kind)7, x, 1, (int[]){0}, NULL, MF_NORM_ORTHO), MF_E_INVALID, "kind 7");
+    x = input(MF_C64, 1, 4, 0, 0);
+    refused(mf_graph_fft(g, MF_FFT, x, 1, (int[]){0}, NULL, (mf_fft_norm)3), MF_E_INVALID, "norm 3");
+    x = input(MF_F32, 1, 4, 0, 0);
+    refused(mf_graph_reduce(g, MF_SUM, x, -1, (int[]){0}, 0), MF_E_INVALID, "-1 axes");
+    x = input(MF_F32, 1, 4, 0, 0);
+    int64_t start = 0, length = 3, step = INT64_MAX;
+    refused(mf_graph_slice(g, x, &start, &length, &step), MF_E_INVALID, "reaches outside");
+}

@@ -385,6 +385,9 @@ Test(plan, bad_tensors_are_named)
     refused(p, bad, 3, MF_E_LAYOUT, "repeats its elements");
     bad[2].strides[0] = bad[2].strides[1];
     refused(p, bad, 3, MF_E_LAYOUT, "on top of each other");
+    memcpy(bad, t, sizeof bad);
+    bad[0].ndim = 99;
+    refused(p, bad, 3, MF_E_SHAPE, "input 0 has 99 dimensions");
     unbind(p, t);
     mf_plan_free(p);
 }
