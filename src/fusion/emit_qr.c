@@ -13,7 +13,7 @@ bool mfi_qr_shape_choose(mfi_qr_shape *s, const mfi_problem *p, const mfi_caps *
     const mfi_factor *f = &p->u.factor;
     const mfi_view *info = result(f, MFI_INFO);
     memset(s, 0, sizeof *s);
-    MF_REFUSE_UNLESS(f->kind == MFI_QR, NOT_ANCHOR, "of decompositions it does QR and eigh");
+    MF_REFUSE_UNLESS(f->kind == MFI_QR, NOT_ANCHOR, "of decompositions it does QR, eigh and SVD");
     MF_REFUSE_UNLESS(!(f->flags & MF_RAW), NO_EPILOGUE, "reflections are not given, only Q and R");
     MF_REFUSE_UNLESS(f->ctype == MFI_F32 || f->ctype == MFI_F64 || f->ctype >= MFI_C64, DTYPE, "%s",
                      mfi_ctype_name(f->ctype));

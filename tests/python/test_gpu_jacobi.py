@@ -1,4 +1,4 @@
-"""Eigenvalues of small matrices in batches on a GPU, by Jacobi's method: plans and kernels anywhere, what kernels
+"""Eigenvalues and singular values of small matrices in batches on a GPU, by Jacobi's method: plans and kernels anywhere, what kernels
 give through the emulator, results where there is a GPU."""
 
 import json
@@ -43,8 +43,26 @@ def check_eigh(a, w, v, info):
     assert (np.abs(w - np.linalg.eigvalsh(a)).max(-1) <= limit * norm).all()
 
 
+def check_svd(a, u, s, vh, info):
+    limit, norm, k = bound(a), one_norm(wide(a)), min(a.shape[-2:])
+    a, u, vh = wide(a), wide(u), wide(vh)
+    assert not info.any() and (s >= 0).all() and (np.diff(s) <= 0).all()
+    assert (one_norm(a - (u * s[..., None, :]) @ vh) <= limit * norm).all()
+    assert (one_norm(adjoint(u) @ u - np.eye(k)) <= limit).all()
+    assert (one_norm(vh @ adjoint(vh) - np.eye(k)) <= limit).all()
+    assert (np.abs(s - np.linalg.svd(a, compute_uv=False)).max(-1) <= limit * norm).all()
+
+
 def eigh(a, uplo="L"):
     return tuple(mf.linalg.eigh(a, uplo, check=False))
+
+
+def svd(a):
+    return tuple(mf.linalg.svd(a, full_matrices=False, check=False))
+
+
+def svdvals(a):
+    return tuple(mf.linalg.svdvals(a, check=False))
 
 
 def only_step(plan):
@@ -88,6 +106,19 @@ def test_emulated_eigh(uplo, dtype, rng):
     check_eigh(a, w, v, info)
 
 
+@pytest.mark.compiles
+@pytest.mark.parametrize("shape, dtype", [((6, 6), "f32"), ((7, 4), "c128"), ((3, 8), "c64"), ((3, 8), "f64")])
+def test_emulated_svd(shape, dtype, rng):
+    a = normal(rng, (3, 5, *shape), dtype)
+    a[1] = a[0, :, :, :1] * a[1, :, :1]  # of rank one
+    k = min(shape)
+    values, flags = ((3, 5, k), a.real.dtype), ((3, 5), "int32")
+    u, s, vh, info = emulated(svd, a, [((3, 5, shape[0], k), a.dtype), values, ((3, 5, k, shape[1]), a.dtype), flags])
+    check_svd(a, u, s, vh, info)
+    alone, info = emulated(svdvals, a, [values, flags])
+    assert not info.any() and (np.abs(alone - s) <= bound(a) * s[..., :1]).all()
+
+
 # ---- kernels ----
 
 EIGEN_LIMIT = {"f32": 64, "f64": 32, "c64": 32, "c128": 16}
@@ -114,6 +145,28 @@ def test_eigh_that_does_not_fit_is_the_librarys():
         (step,) = json.loads(plan.explain("json"))["steps"]
         assert step["provider"] == "cusolver"
         assert f"up to {n} numbers" in {r["provider"]: r["detail"] for r in step["refusals"]}["generated_solve"]
+
+
+SVD_CASES = [(svd, (3, 3), "f32"), (svd, (32, 32), "f32"), (svd, (8, 40), "f32"), (svd, (16, 16), "f64"), (svd, (16, 16), "c64"),
+             (svd, (8, 8), "c128"), (svdvals, (64, 64), "f32"), (svdvals, (32, 32), "f64"), (svdvals, (9, 32), "c64")]  # fmt: skip
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize("function, shape, dtype", SVD_CASES)
+def test_svd_is_one_kernel_without_local_memory(function, shape, dtype, target):
+    step = only_step(mf.plan(function, S((50000, *shape), dtype), target=target))
+    assert step["provider"] == "generated_solve" and step["launches"] == 1 and step["spills"] == 0, step
+
+
+@pytest.mark.compiles
+def test_svd_that_does_not_fit_is_the_librarys():
+    def full(a):
+        return tuple(mf.linalg.svd(a, check=False))
+
+    for function, shape in ((svd, (33, 32)), (svdvals, (65, 3)), (full, (8, 7))):
+        step = only_step(mf.plan(function, S((50000, *shape)), target="sm_90a"))
+        assert step["provider"] == "cusolver"
 
 
 # ---- results ----
@@ -177,3 +230,28 @@ def test_eigh_of_what_is_not_finite():
     assert info.tolist() == [0, -1, 0, 0, -1]
     assert np.isnan(w[[1, 4]]).all() and np.isnan(v[[1, 4]]).all()
     assert np.isfinite(w[[0, 2, 3]]).all() and np.isfinite(v[[0, 2, 3]]).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (7, 4), (3, 9), (8, 8), (16, 16), (24, 24), (32, 32), (20, 40)], ids=str)
+def test_svd_results(shape, dtype):
+    torch = pytest.importorskip("torch")
+    if sum(shape) > 64 // (np.dtype(DTYPES[dtype]).itemsize // 4):
+        pytest.skip("does not fit a thread's registers")
+    rng = np.random.default_rng(shape[0])
+    a = normal(rng, (531, *shape), dtype)
+    a[1::4] = a[0:1, :, :1] * a[0:1, :1]
+    u, s, vh = np.linalg.svd(a[2::4], full_matrices=False)
+    a[2::4] = (u * np.logspace(0, -6, min(shape))) @ vh
+    a[3::8] = 0
+    on_device = torch.from_numpy(a).cuda()
+    for x in (on_device, on_device.mT.contiguous().mT):
+        plan = mf.plan(svd, x, providers=OURS)
+        assert only_step(plan)["provider"] == "generated_solve"
+        got = [r.cpu().numpy() for r in plan.run(x)]
+        check_svd(a, *got)
+        assert all(np.array_equal(r.cpu().numpy(), s) for r, s in zip(plan.run(x), got, strict=True))
+        plan = mf.plan(svdvals, x, providers=OURS)
+        alone = plan.run(x)[0].cpu().numpy()
+        assert (np.abs(alone - got[1]).max(1) <= bound(a) * one_norm(wide(a))).all()

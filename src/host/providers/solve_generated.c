@@ -1,5 +1,5 @@
-/* Provider `generated_solve`: batches of small dense systems, QR decompositions and Hermitian eigenproblems, each by a group of
- * threads, in one kernel. */
+/* Provider `generated_solve`: batches of small dense systems, QR decompositions, Hermitian eigenproblems and singular values, each by
+ * a group of threads, in one kernel. */
 #include "cuda_api.h"
 #include "emit.h"
 
@@ -29,7 +29,7 @@ static void estimate(mfi_bid *bid, const mfi_problem *p, const mfi_caps *c, int6
 
 static bool by_jacobi(const mfi_problem *p)
 {
-    return p->anchor == MFI_FACTOR && p->u.factor.kind == MFI_EIGH; /* SVD is not measured yet */
+    return p->anchor == MFI_FACTOR && (p->u.factor.kind == MFI_EIGH || p->u.factor.kind == MFI_SVD);
 }
 
 static bool query_factor(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
