@@ -23,22 +23,13 @@ static void bound_buffer(mfi_buffer *b, const mf_tensor *t, mfi_buffer_kind kind
 /* An output that is bound with reordered axes, described with the axes of the node that is stored in it. */
 static void own_axes(const mf_graph *g, int view, mfi_buffer *b)
 {
-    for (; g->node[view].kind == MFI_N_VIEW; view = g->node[view].src[0]) {
-        const mfi_node *v = &g->node[view], *s = &g->node[v->src[0]];
-        int64_t strides[MF_MAX_DIMS] = {0};
-        for (int d = 0, k = 0; d < v->ndim; d++) {
-            if (v->u.view.kind == MFI_V_PERMUTE) {
-                strides[v->u.view.permutation[d]] = b->strides[d];
-            } else if (v->shape[d] != 1) {
-                while (s->shape[k] == 1)
-                    k++;
-                strides[k++] = b->strides[d];
-            }
-        }
-        b->ndim = s->ndim;
-        memcpy(b->shape, s->shape, sizeof b->shape);
-        memcpy(b->strides, strides, sizeof b->strides);
-    }
+    int base = mfi_view_base(g, view);
+    int64_t strides[MF_MAX_DIMS] = {0};
+    if (!mfi_view_store(g, view, b->strides, strides))
+        return; /* normalise.c made a copy of every such output */
+    b->ndim = g->node[base].ndim;
+    memcpy(b->shape, g->node[base].shape, sizeof b->shape);
+    memcpy(b->strides, strides, sizeof b->strides);
 }
 
 /* Give every value that is read from memory its slot: the output it is, or a temporary. */

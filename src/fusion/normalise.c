@@ -78,6 +78,14 @@ static bool reshape_strides(const mfi_node *from, const int64_t *old, const mfi_
     return i == n;
 }
 
+static bool is_empty(const mfi_node *n)
+{
+    bool empty = false;
+    for (int d = 0; d < n->ndim; d++)
+        empty |= n->shape[d] == 0;
+    return empty;
+}
+
 static bool apply_view(const mf_graph *g, const mfi_node *v, int64_t *offset, int64_t *strides)
 {
     const mfi_node *s = &g->node[v->src[0]];
@@ -101,11 +109,10 @@ static bool apply_view(const mf_graph *g, const mfi_node *v, int64_t *offset, in
         }
         return true;
     default:
-        for (int d = 0; d < s->ndim; d++)
-            if (s->shape[d] == 0) { /* nothing is there to be read */
-                memset(strides, 0, sizeof old);
-                return true;
-            }
+        if (is_empty(s)) { /* nothing is there to be read */
+            memset(strides, 0, sizeof old);
+            return true;
+        }
         return reshape_strides(s, old, v, strides);
     }
 }
@@ -119,6 +126,22 @@ bool mfi_view_resolve(const mf_graph *g, int node, const int64_t *base_strides, 
         return true;
     }
     return mfi_view_resolve(g, v->src[0], base_strides, offset, strides) && apply_view(g, v, offset, strides);
+}
+
+bool mfi_view_store(const mf_graph *g, int node, const int64_t *bound, int64_t *strides)
+{
+    int64_t old[MF_MAX_DIMS];
+    memcpy(strides, bound, (size_t)g->node[node].ndim * sizeof *strides);
+    for (; g->node[node].kind == MFI_N_VIEW; node = g->node[node].src[0]) {
+        const mfi_node *v = &g->node[node], *s = &g->node[v->src[0]];
+        memcpy(old, strides, sizeof old);
+        if (v->u.view.kind == MFI_V_PERMUTE)
+            for (int d = 0; d < v->ndim; d++)
+                strides[v->u.view.permutation[d]] = old[d];
+        else if (v->u.view.kind != MFI_V_RESHAPE || is_empty(v) || !reshape_strides(v, old, s, strides))
+            return false;
+    }
+    return true;
 }
 
 /* ---- the pass ---- */
@@ -203,21 +226,20 @@ static void mark(const mf_graph *g, bool *used)
         used[i] |= g->node[i].kind == MFI_N_INPUT;
 }
 
-/* A computed node whose axes are only reordered on the way to an output can be stored in that order at once, if nothing
- * else looks at it through a view. Returns it, or -1. */
-static int32_t stored_through(const pass *p, int32_t id)
+/* A computed node whose axes are only reordered, split or merged on the way to output `o` can be stored there at once, if
+ * nothing else looks at it through a view. Returns it, or -1. */
+static int32_t stored_through(const pass *p, int32_t id, int o)
 {
-    for (int32_t v = id; p->g->node[v].kind == MFI_N_VIEW; v = p->g->node[v].src[0])
-        if (p->g->node[v].u.view.kind != MFI_V_PERMUTE &&
-            (p->g->node[v].u.view.kind != MFI_V_RESHAPE || !mfi_view_is_unit(p->g, v)))
-            return -1;
+    int64_t strides[MF_MAX_DIMS];
+    if (!mfi_view_store(p->g, id, p->bindings[p->old->inputs + o].strides, strides))
+        return -1;
     int base = mfi_view_base(p->g, id), views = 0, chain = 0;
     for (int32_t v = id; v != base; v = p->g->node[v].src[0])
         chain++;
     for (int i = 0; i < p->g->count; i++)
         views += p->g->node[i].kind == MFI_N_VIEW && mfi_view_base(p->g, i) == base;
-    for (int o = 0; o < p->g->outputs; o++)
-        if (p->g->output[o] == base)
+    for (int other = 0; other < p->g->outputs; other++)
+        if (p->g->output[other] == base)
             return -1;
     mfi_node_kind kind = p->g->node[base].kind;
     bool computed = kind == MFI_N_APPLY || kind == MFI_N_CAST || kind == MFI_N_REDUCE || kind == MFI_N_MATMUL;
@@ -238,7 +260,7 @@ static mf_status finish_outputs(pass *p)
         for (int e = 0; e < o; e++)
             again |= p->g->output[e] == id;
         if (kind == MFI_N_VIEW)
-            base = stored_through(p, id);
+            base = stored_through(p, id, o);
         if (kind == MFI_N_INPUT || mfi_node_has_no_memory(&p->g->node[id]) || (kind == MFI_N_VIEW && base < 0) ||
             (solver && again))
             id = copy_of(p, id);

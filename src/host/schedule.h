@@ -49,6 +49,8 @@ int mfi_view_base(const mf_graph *g, int node);
 bool mfi_view_resolve(const mf_graph *g, int node, const int64_t *base_strides, int64_t *offset, int64_t *strides);
 /* lower_arange.c: a view of an arange whose axes are `axes` of the problem; the value, or -1 if the chain is full. */
 int16_t mfi_lower_arange(mfi_chain *c, const mf_graph *g, int node, const int8_t *axes, int level);
+/* The other way round: strides of the base's own axes where a view of it lies as `bound` says; false if there are none. */
+bool mfi_view_store(const mf_graph *g, int node, const int64_t *bound, int64_t *strides);
 bool mfi_view_is_unit(const mf_graph *g, int node); /* a view that only adds, drops or expands axes of length 1 */
 
 /* partition.c: node → group. */

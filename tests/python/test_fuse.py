@@ -359,3 +359,46 @@ def test_positions(shape):
         along = (1,) * d + (n,) + (1,) * (len(shape) - d - 1)
         got = mf.fuse(lambda x, n=n, along=along: x + arange(n).reshape(along))(x)
         np.testing.assert_array_equal(got, x + np.arange(n).reshape(along))
+
+
+def test_results_that_are_reshaped_are_stored_so(rng):
+    x, w = rng.normal(size=(6, 8)), rng.normal(size=(8, 10))
+    cases = {
+        "product": (lambda x, w: (x @ w).reshape(2, 3, 5, 2), (x @ w).reshape(2, 3, 5, 2)),
+        "map": (lambda x, w: np.tanh(x).reshape(3, 16), np.tanh(x).reshape(3, 16)),
+        "rows": (lambda x, w: x.sum(1).reshape(2, 3), x.sum(1).reshape(2, 3)),
+        "turned": (lambda x, w: np.tanh(x).T.reshape(4, 2, 6), np.tanh(x).T.reshape(4, 2, 6)),
+        "merged": (lambda x, w: np.tanh(x.reshape(2, 3, 8)).reshape(6, 8), np.tanh(x)),
+    }
+    for name, (function, want) in cases.items():
+        plan = mf.plan(function, x, w)
+        assert plan.launches == 1, name
+        np.testing.assert_allclose(plan.run(x, w), want, rtol=1e-12)
+        out = np.empty((*want.shape, 2))[..., 0]
+        np.testing.assert_allclose(plan.run(x, w, out=out), want, rtol=1e-12)
+    heads = mf.fuse(lambda x, w: np.tanh(x).reshape(2, 3, 4, 2).transpose(2, 0, 1, 3))
+    np.testing.assert_allclose(heads(x, w), np.tanh(x).reshape(2, 3, 4, 2).transpose(2, 0, 1, 3))
+    both = mf.fuse(lambda x, w: ((x @ w).reshape(60), x @ w, (x @ w).sum()))
+    for got, want in zip(both(x, w), ((x @ w).reshape(60), x @ w, (x @ w).sum()), strict=True):
+        np.testing.assert_allclose(got, want)
+
+
+@pytest.mark.gpu
+def test_results_that_are_reshaped_on_a_gpu(rng):
+    torch = pytest.importorskip("torch")
+    x, w = (torch.from_numpy(rng.normal(size=s).astype(np.float32)).cuda() for s in ((64, 256), (256, 512)))
+    y = (x.double() @ w.double()).float()
+    for function, want, launches in (
+        (lambda x, w: (x @ w).reshape(4, 16, 8, 64), y.reshape(4, 16, 8, 64), 1),
+        (lambda x, w: np.tanh(x @ w).reshape(4, 16, 512), torch.tanh(y).reshape(4, 16, 512), 2),
+        (lambda x, w: np.tanh(x).reshape(4, 4096), torch.tanh(x).reshape(4, 4096), 1),
+        (lambda x, w: mf.softmax(x).reshape(8, 8, 256), torch.softmax(x, -1).reshape(8, 8, 256), 1),
+        (lambda x, w: x.sum(1).reshape(8, 8), x.sum(1).reshape(8, 8), 1),
+        (lambda x, w: mf.fft.fftshift(x), torch.fft.fftshift(x), 1),
+    ):
+        plan = mf.plan(function, x, w)
+        torch.testing.assert_close(plan.run(x, w), want, rtol=1e-4, atol=1e-3)
+        assert plan.launches <= launches
+    bf = mf.plan(lambda x, w: mf.gelu(x @ w).reshape(4, 16, 512), x.bfloat16(), w.bfloat16())
+    want = torch.nn.functional.gelu(x.bfloat16().float() @ w.bfloat16().float(), approximate="tanh").reshape(4, 16, 512)
+    torch.testing.assert_close(bf.run(x.bfloat16(), w.bfloat16()).float(), want, rtol=2e-2, atol=5e-2)
