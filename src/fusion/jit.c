@@ -183,14 +183,18 @@ static int nvrtc_version(void)
 
 /* ---- the modules of a context ---- */
 
+/* Its key is in the list from when a thread begins to build it, so that who wants the same kernel waits for it and who
+ * wants another one does not. */
 typedef struct kept {
     mfi_module module;
     XXH128_hash_t key;
+    bool built;
     struct kept *next;
 } kept;
 
 typedef struct modules {
     pthread_mutex_t lock;
+    pthread_cond_t changed; /* something was built, or could not be */
     kept *first;
 } modules;
 
@@ -212,6 +216,7 @@ static void drop_modules(void *object)
         m->first = k->next;
         free_kept(k);
     }
+    pthread_cond_destroy(&m->changed);
     pthread_mutex_destroy(&m->lock);
     mf_free(m);
 }
@@ -224,6 +229,7 @@ static mf_status make_modules(void **out, mf_context *context)
     if (!m)
         return MFI_NO_MEMORY(sizeof *m);
     pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->changed, NULL);
     return MF_OK;
 }
 
@@ -296,40 +302,68 @@ mf_status mf_compile(void **out, size_t *bytes, mf_code code, const char *arch, 
     return build_cached(out, bytes, code, key_of(arch, source, option), arch, name, source, option);
 }
 
+/* What is kept of `key`, or a new one that the caller has to build (*mine). NULL: no memory. */
+static kept *claim(modules *m, XXH128_hash_t key, bool *mine)
+{
+    kept *k;
+    *mine = false;
+    pthread_mutex_lock(&m->lock);
+    for (;;) {
+        for (k = m->first; k && !XXH128_isEqual(k->key, key);)
+            k = k->next;
+        if (!k || k->built)
+            break;
+        pthread_cond_wait(&m->changed, &m->lock);
+    }
+    if (!k) {
+        k = mfi_calloc(1, sizeof *k);
+        if (k) {
+            *mine = true;
+            k->key = key;
+            k->next = m->first;
+            m->first = k;
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+    return k;
+}
+
+/* It is built, or leaves the list: then who waits for it tries for itself, and gets its own error. */
+static void settle(modules *m, kept *k, bool built)
+{
+    pthread_mutex_lock(&m->lock);
+    k->built = built;
+    kept **at = &m->first;
+    while (*at != k)
+        at = &(*at)->next;
+    if (!built)
+        *at = k->next;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->lock);
+    if (!built)
+        free_kept(k);
+}
+
 mf_status mfi_jit_compile(mfi_module **out, mf_context *context, const char *name, const char *source, bool contract)
 {
     void *object = NULL;
-    mf_status status = MF_OK;
+    bool mine;
     *out = NULL;
     MF_TRY(mfi_context_object(context, &owner, make_modules, drop_modules, &object));
     modules *m = object;
     const char *arch = mfi_context_caps(context)->arch;
-    XXH128_hash_t key = key_of(arch, source, contraction(contract));
-    pthread_mutex_lock(
-        &m->lock); /* held while compiling: who wants the same kernel waits for it instead of doing it again */
-    kept *k = m->first;
-    while (k && !XXH128_isEqual(k->key, key))
-        k = k->next;
-    if (!k) {
-        k = mfi_calloc(1, sizeof *k);
-        status = k ? MF_OK : MFI_NO_MEMORY(sizeof *k);
-        if (status == MF_OK) {
-            k->key = key;
-            status = compile(k, arch, name, source, contraction(contract));
-        }
+    kept *k = claim(m, key_of(arch, source, contraction(contract)), &mine);
+    if (!k)
+        return MFI_NO_MEMORY(sizeof *k);
+    if (mine) {
+        mf_status status = compile(k, arch, name, source, contraction(contract));
         if (status == MF_OK)
             status = load(k, context);
-        if (status == MF_OK) {
-            k->next = m->first;
-            m->first = k;
-        } else if (k) {
-            free_kept(k);
-            k = NULL;
-        }
+        settle(m, k, status == MF_OK);
+        MF_TRY(status);
     }
-    pthread_mutex_unlock(&m->lock);
-    *out = k ? &k->module : NULL;
-    return status;
+    *out = &k->module;
+    return MF_OK;
 }
 
 static mf_status launch(const mfi_module *m, mf_context *context, int grid, int block, size_t shared, void *args,

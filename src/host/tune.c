@@ -3,13 +3,14 @@
 #include "cuda_api.h"
 #include "race.h"
 #include "schedule.h"
+#include "tune_ahead.h"
 #include "tune_probe.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <time.h>
 
-enum { CANDIDATES = 128, PROBE_S = 10, STEP_BIDS_WITHIN = 25, LEAST_ROUNDS = 8 };
+enum { CANDIDATES = 128, WAYS = 256, PROBE_S = 10, STEP_BIDS_WITHIN = 25, LEAST_ROUNDS = 8 };
 
 /* One candidate, as it is reported. */
 typedef struct entry {
@@ -303,11 +304,12 @@ static mf_status tune_grouping(tuner *t, mfi_choice *best)
     return MF_OK;
 }
 
-/* Providers whose estimate is hopeless are not tried. */
-static void offer_all(tuner *t, int index, const mfi_choice *best, const mfi_problem *p)
+/* The ways to run a step, but the one that it has. Providers whose estimate is hopeless are not tried. */
+static int ways_of(const tuner *t, int index, const mfi_choice *best, const mfi_problem *p, mfi_way *way)
 {
     double least = INFINITY, us[MFI_MAX_PROVIDERS];
-    int tried = 0;
+    const mfi_step_choice *has = &best->step[index];
+    int count = 0;
     for (int i = 0; i < mfi_provider_count; i++) {
         us[i] = INFINITY;
         if (mfi_plan_bids(t->plan, p, mfi_providers[i], &us[i]))
@@ -315,21 +317,49 @@ static void offer_all(tuner *t, int index, const mfi_choice *best, const mfi_pro
     }
     for (int i = 0; i < mfi_provider_count; i++) {
         int ways = mfi_providers[i]->variants ? mfi_providers[i]->variants(p, t->plan->caps) : 1;
-        for (int v = 0; v < ways && us[i] <= STEP_BIDS_WITHIN * fmax(least, 1); v++) {
-            mfi_choice choice = *best;
-            mfi_step_choice *s = &choice.step[index];
-            if (s->provider == mfi_providers[i] && s->variant == v)
-                continue;
-            if (tried++ >= t->options->candidates)
-                return;
-            *s = (mfi_step_choice){.provider = mfi_providers[i], .variant = v};
-            offered end = offer(t, index + 1, &choice, tried, t->options->candidates);
-            if (end == ENOUGH)
-                return;
-            if (end == NO_SUCH_WAY)
-                break;
-        }
+        for (int v = 0; v < ways && us[i] <= STEP_BIDS_WITHIN * fmax(least, 1) && count < WAYS; v++)
+            if (has->provider != mfi_providers[i] || has->variant != v)
+                way[count++] = (mfi_way){.provider = mfi_providers[i], .variant = v};
     }
+    return count;
+}
+
+/* The next way that is ready. While there is none, the user is asked now and then whether to go on. -1: no more. */
+static int next_way(tuner *t, mfi_ahead *ahead, int index, int tried)
+{
+    static const double asking = 0.1;
+    int i;
+    while ((i = mfi_ahead_pick(ahead, asking)) < 0 && mfi_ahead_left(ahead) && now() < t->race_from && !t->stop)
+        report(t, "prepare", index + 1, "(compiling)", tried, t->options->candidates);
+    return i;
+}
+
+static void offer_ways(tuner *t, int index, const mfi_choice *best, mfi_ahead *ahead, mfi_way *way, int count)
+{
+    int i;
+    for (int tried = 0; tried < t->options->candidates && (i = next_way(t, ahead, index, tried)) >= 0;) {
+        mfi_choice choice = *best;
+        choice.step[index] = (mfi_step_choice){.provider = way[i].provider, .variant = way[i].variant};
+        way[i].offered = true;
+        offered end = offer(t, index + 1, &choice, ++tried, t->options->candidates);
+        if (end == ENOUGH)
+            return;
+        for (int k = i + 1; k < count && end == NO_SUCH_WAY; k++) /* nor are there those after it */
+            way[k].offered |= way[k].provider == way[i].provider;
+    }
+}
+
+static void offer_all(tuner *t, int index, const mfi_choice *best, const mfi_problem *p)
+{
+    const mfi_caps *caps = t->plan->caps;
+    mfi_way *way = mfi_calloc(WAYS, sizeof *way);
+    int count = way ? ways_of(t, index, best, p, way) : 0;
+    mfi_ahead *ahead =
+        mfi_ahead_begin(p, caps, t->plan->context, way, count, caps->cuda && count > 1 ? mfi_thread_default() : 0);
+    if (ahead && way)
+        offer_ways(t, index, best, ahead, way, count);
+    mfi_ahead_end(ahead);
+    mf_free(way);
 }
 
 static mf_status tune_step(tuner *t, int index, mfi_choice *best)
