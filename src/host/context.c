@@ -21,7 +21,8 @@ struct mf_context {
     mfi_caps caps;
     int device; /* CUDA index; -1 on the CPU and for absent targets */
     void *cu_context;
-    unsigned prepared; /* bit per mfi_anchor */
+    unsigned prepared;   /* bit per mfi_anchor */
+    unsigned looked_for; /* bit per mfi_library */
     owned *objects;
     struct mfi_plan_cache *plans;
 };
@@ -223,22 +224,30 @@ mf_status mfi_context_make_current(mf_context *c)
     return mfi_cuda_set_current(c->cu_context);
 }
 
+/* Written once: other threads read it, without the lock, when they have been here for its sake. */
+static void look_for(mf_context *c, mfi_library library, int64_t version)
+{
+    if (c->looked_for & 1u << library)
+        return;
+    c->looked_for |= 1u << library;
+    const mfi_library_info *info = mfi_library_load(library);
+    c->caps.version[library] = info->found && info->number ? info->number : version;
+    c->caps.library[library] = info->found || (c->caps.cuda && !c->caps.present);
+}
+
 void mfi_context_prepare(mf_context *c, mfi_anchor anchor)
 {
     anchor = anchor == MFI_FFT_PAIR ? MFI_FFT : anchor == MFI_MATMUL_PAIR ? MFI_MATMUL : anchor;
     pthread_mutex_lock(&c->lock);
     bool first = !(c->prepared & 1u << anchor);
     c->prepared |= 1u << anchor;
-    for (size_t i = 0; first && i < MFI_COUNT(needs); i++) {
-        if (!(needs[i].anchors & 1u << anchor) || needs[i].cuda != c->caps.cuda)
-            continue;
-        bool assumed = c->caps.cuda && !c->caps.present;
-        const mfi_library_info *info = mfi_library_load(needs[i].library);
-        c->caps.version[needs[i].library] = info->found && info->number ? info->number : needs[i].version;
-        c->caps.library[needs[i].library] = info->found || assumed;
-    }
-    if (c->caps.cuda)
+    for (size_t i = 0; first && i < MFI_COUNT(needs); i++)
+        if (needs[i].anchors & 1u << anchor && needs[i].cuda == c->caps.cuda)
+            look_for(c, needs[i].library, needs[i].version);
+    if (c->caps.cuda && !(c->looked_for & 1u << MFI_LIB_NVRTC)) {
+        c->looked_for |= 1u << MFI_LIB_NVRTC;
         c->caps.library[MFI_LIB_NVRTC] = mfi_library_load(MFI_LIB_NVRTC)->found;
+    }
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -18,8 +18,16 @@ typedef struct entry {
     mf_plan *plan;
 } entry;
 
+/* A plan that a thread is making, on its stack. Who wants the same one waits: planning twice costs more. */
+typedef struct making {
+    XXH128_hash_t key;
+    struct making *next;
+} making;
+
 struct mfi_plan_cache {
     pthread_mutex_t lock;
+    pthread_cond_t made; /* or could not be */
+    making *making;
     uint64_t clock;
     int count;
     size_t held;
@@ -32,6 +40,7 @@ mf_status mfi_plan_cache_new(struct mfi_plan_cache **out)
     if (!*out)
         return MFI_NO_MEMORY(sizeof **out);
     pthread_mutex_init(&(*out)->lock, NULL);
+    pthread_cond_init(&(*out)->made, NULL);
     return MF_OK;
 }
 
@@ -41,6 +50,7 @@ void mfi_plan_cache_free(struct mfi_plan_cache *cache)
         return;
     for (int i = 0; i < cache->count; i++)
         mfi_plan_release(cache->entry[i].plan);
+    pthread_cond_destroy(&cache->made);
     pthread_mutex_destroy(&cache->lock);
     mf_free(cache);
 }
@@ -184,6 +194,39 @@ static void keep(struct mfi_plan_cache *cache, XXH128_hash_t key, mf_plan *plan)
     cache->entry[cache->count++] = (entry){key, ++cache->clock, held, plan};
 }
 
+static bool being_made(const struct mfi_plan_cache *cache, XXH128_hash_t key)
+{
+    const making *m = cache->making;
+    while (m && !XXH128_isEqual(m->key, key))
+        m = m->next;
+    return m != NULL;
+}
+
+/* What is kept, once nobody is making it. NULL: it is `mine` to make. With the lock held, as those below. */
+static mf_plan *find_or_claim(struct mfi_plan_cache *cache, making *mine)
+{
+    mf_plan *plan;
+    while (!(plan = find(cache, mine->key)) && being_made(cache, mine->key))
+        pthread_cond_wait(&cache->made, &cache->lock);
+    if (!plan) {
+        mine->next = cache->making;
+        cache->making = mine;
+    }
+    return plan;
+}
+
+/* Who waits looks again: the plan is kept, or it is theirs to make and they get their own error. */
+static void settle(struct mfi_plan_cache *cache, const making *mine, mf_plan *plan)
+{
+    making **at = &cache->making;
+    while (*at != mine)
+        at = &(*at)->next;
+    *at = mine->next;
+    if (plan)
+        keep(cache, mine->key, plan);
+    pthread_cond_broadcast(&cache->made);
+}
+
 mf_status mf_plan_cached(mf_plan **out, mf_context *context, const mf_graph *graph, const mf_plan_options *options)
 {
     const mf_plan_options defaults = MF_PLAN_OPTIONS_INIT;
@@ -193,21 +236,23 @@ mf_status mf_plan_cached(mf_plan **out, mf_context *context, const mf_graph *gra
     MF_TRY(mfi_plan_check_options(options));
     MF_TRY(mf_graph_error(graph));
     struct mfi_plan_cache *cache = mfi_context_plans(context);
-    XXH128_hash_t key = hash(graph, options);
+    making mine = {.key = hash(graph, options)};
     mf_status status = MF_OK;
     pthread_mutex_lock(&cache->lock);
-    mf_plan *plan = find(cache, key);
-    if (!plan) { /* others wait: planning the same graph twice costs more */
+    mf_plan *plan = find_or_claim(cache, &mine);
+    if (!plan) {
+        pthread_mutex_unlock(&cache->lock);
         status = mfi_plan_make(&plan, context, graph, options);
-        if (status == MF_OK)
-            keep(cache, key, plan);
+        pthread_mutex_lock(&cache->lock);
+        settle(cache, &mine, status == MF_OK ? plan : NULL);
     }
     if (status == MF_OK) {
         mfi_plan_retain(plan);
         mfi_context_retain(context);
         *out = plan;
     }
+    int kept = cache->count;
     pthread_mutex_unlock(&cache->lock);
-    mfi_log(MFI_LOG_CACHE, "plans: %d kept", cache->count);
+    mfi_log(MFI_LOG_CACHE, "plans: %d kept", kept);
     return status;
 }
