@@ -20,7 +20,7 @@ class Tuning(dict[str, Any]):
     """What is known of a plan's tuning: "source" ("default", "tuned", "database" or "memory"), "winner", "default",
     "winner_us", "default_us", "complete" (nothing was cut short), "seconds", "candidates", and the key: "problem", "device",
     "libraries". Each candidate has "step", "choice", "result" ("won", "slower", "wrong", "failed", "crashed", "hung" or "not
-    reached"), and, if it raced, "us" with its interval "low_us" to "high_us"."""
+    reached"), and, if it raced, "us" with its interval "low_us" to "high_us"; if it raced one run at a time, too, "alone_us"."""
 
     @property
     def speedup(self) -> float:

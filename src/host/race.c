@@ -68,11 +68,15 @@ bool mfi_race_decided(const mfi_runner *runner, int count)
     return leader == 0 ? false : mfi_runner_standing(&runner[leader]).high < least_gain * first.low;
 }
 
+bool mfi_race_beats(mfi_standing better, mfi_standing than)
+{
+    return better.high < than.low && better.median < least_gain * than.median;
+}
+
 int mfi_race_winner(const mfi_runner *runner, int count)
 {
     int leader = mfi_race_leader(runner, count);
     if (leader <= 0 || runner[0].count < FIRST_CUT || runner[leader].count < FIRST_CUT)
         return 0;
-    mfi_standing first = mfi_runner_standing(&runner[0]), best = mfi_runner_standing(&runner[leader]);
-    return best.high < first.low && best.median < least_gain * first.median ? leader : 0;
+    return mfi_race_beats(mfi_runner_standing(&runner[leader]), mfi_runner_standing(&runner[0])) ? leader : 0;
 }

@@ -26,7 +26,9 @@ int mfi_race_leader(const mfi_runner *runner, int count);
 void mfi_race_drop(mfi_runner *runner, int count);
 /* Nobody is left beside the leader and the default, and it is clear which of them is faster. */
 bool mfi_race_decided(const mfi_runner *runner, int count);
-/* The leader if it beats the default beyond the noise and by 2 %, else 0. */
+/* `better` is less than `than`, beyond the noise and by 2 %. */
+bool mfi_race_beats(mfi_standing better, mfi_standing than);
+/* The leader if it beats the default, else 0. */
 int mfi_race_winner(const mfi_runner *runner, int count);
 
 #endif

@@ -8,9 +8,8 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <time.h>
 
-enum { CANDIDATES = 128, WAYS = 256, PROBE_S = 10, STEP_BIDS_WITHIN = 25, LEAST_ROUNDS = 8 };
+enum { CANDIDATES = 128, WAYS = 256, PROBE_S = 10, STEP_BIDS_WITHIN = 25, LEAST_ROUNDS = 8, SHORT_US = 20 };
 
 /* One candidate, as it is reported. */
 typedef struct entry {
@@ -18,9 +17,9 @@ typedef struct entry {
     mfi_choice choice;
     mf_plan *plan;
     mfi_probe probe;
-    mfi_standing standing;
+    mfi_standing standing[2]; /* of runs in a row; of runs alone */
     int samples, runs;
-    bool won, raced;
+    bool won, raced[2];
     struct entry *next;
 } entry;
 
@@ -43,9 +42,7 @@ typedef struct tuner {
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return 1e-6 * mfi_tune_now_us();
 }
 
 /* ---- progress ---- */
@@ -217,17 +214,17 @@ static void share_time(tuner *t, int races)
 
 /* ---- racing ---- */
 
-static void note_standings(tuner *t)
+static void note_standings(tuner *t, bool alone)
 {
     for (int i = 0; i < t->runners; i++) {
-        t->field[i]->standing = mfi_runner_standing(&t->runner[i]);
-        t->field[i]->samples = t->runner[i].count;
-        t->field[i]->raced = true;
+        t->field[i]->standing[alone] = mfi_runner_standing(&t->runner[i]);
+        t->field[i]->raced[alone] = true;
+        t->field[i]->samples += t->runner[i].count;
     }
 }
 
-/* Rounds in which each takes its turn. The index of the winner; 0 if the first stays. */
-static int race(tuner *t, int index)
+/* Rounds in which each takes its turn, with runs in a row or alone. The index of the winner; 0 if the first stays. */
+static int race_once(tuner *t, int index, bool alone)
 {
     double begun = now(), left = t->options->seconds - (begun - t->started);
     for (int round = 0; round < MFI_MAX_SAMPLES && !t->stop && !mfi_race_decided(t->runner, t->runners); round++) {
@@ -238,7 +235,8 @@ static int race(tuner *t, int index)
             int turn = (i + round) % t->runners; /* nobody always follows the same one */
             if (t->runner[turn].out)
                 continue;
-            mf_status status = mfi_tune_time(&us, t->data, t->field[turn]->plan, index, &t->field[turn]->runs);
+            mf_status status = (alone ? mfi_tune_time_alone : mfi_tune_time)(&us, t->data, t->field[turn]->plan, index,
+                                                                             &t->field[turn]->runs);
             if (status == MF_OK) {
                 mfi_runner_add(&t->runner[turn], us);
                 continue;
@@ -252,14 +250,41 @@ static int race(tuner *t, int index)
         char name[160] = "";
         if (leader >= 0)
             name_of(&t->field[leader]->choice, index + 1, name, sizeof name);
-        if (index < 0 || t->plan->steps == 1) {
+        if (!alone && (index < 0 || t->plan->steps == 1)) {
             t->default_us = mfi_runner_standing(&t->runner[0]).median;
             t->best_us = leader >= 0 ? mfi_runner_standing(&t->runner[leader]).median : t->default_us;
         }
         report(t, "race", index + 1, name, round + 1, MFI_MAX_SAMPLES);
     }
-    note_standings(t);
-    int winner = mfi_race_winner(t->runner, t->runners);
+    note_standings(t, alone);
+    return mfi_race_winner(t->runner, t->runners);
+}
+
+/* Only the first and those faster than it stay, at the start of another race. */
+static void keep_faster(tuner *t)
+{
+    int kept = 0;
+    for (int i = 0; i < t->runners; i++) {
+        entry *e = t->field[i];
+        if (i == 0 || (e->probe.verdict == MFI_RIGHT && e->standing[0].median < t->field[0]->standing[0].median))
+            t->field[kept++] = e;
+        else
+            release_entry(e);
+        e->runs = 0;
+    }
+    t->runners = kept;
+    memset(t->runner, 0, (size_t)kept * sizeof *t->runner);
+}
+
+/* The index of the winner; 0 if the first stays. What is short must also be faster when it is called once between other
+ * work: then its code and its arguments come from memory. */
+static int race(tuner *t, int index)
+{
+    int winner = race_once(t, index, false);
+    if (winner && t->field[winner]->standing[0].median < SHORT_US) {
+        keep_faster(t);
+        winner = race_once(t, index, true);
+    }
     t->field[winner]->won = true;
     return winner;
 }
@@ -393,7 +418,9 @@ static mf_status confirm(tuner *t, const mfi_choice *first, mfi_choice *best)
     brief.seconds = fmax(options->seconds, now() - t->started + 1);
     brief.progress = stopped ? NULL : options->progress;
     t->options = &brief;
-    *best = t->field[race(t, -1)]->choice;
+    const entry *won = t->field[race(t, -1)];
+    *best = won->choice;
+    t->best_us = won->standing[0].median;
     t->options = options;
     end(t);
     t->stop |= stopped;
@@ -429,11 +456,13 @@ static char *measured_json(const tuner *t)
         mfi_text_add(&out, "%s{\"step\": %d, \"choice\": ", e == t->entries ? "" : ", ", e->step);
         mfi_text_json(&out, name);
         mfi_text_add(&out, ", \"result\": \"%s\"", result_of(e));
-        if (e->raced) {
-            add_us(&out, "us", e->standing.median);
-            add_us(&out, "low_us", e->standing.low);
-            add_us(&out, "high_us", e->standing.high);
+        if (e->raced[0]) {
+            add_us(&out, "us", e->standing[0].median);
+            add_us(&out, "low_us", e->standing[0].low);
+            add_us(&out, "high_us", e->standing[0].high);
         }
+        if (e->raced[1])
+            add_us(&out, "alone_us", e->standing[1].median);
         mfi_text_add(&out, ", \"samples\": %d, \"detail\": ", e->samples);
         mfi_text_json(&out, e->probe.detail);
         mfi_text_add(&out, "}");

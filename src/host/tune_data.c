@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <time.h>
 
 enum { BLOCK = 1 << 20, PAD = 512, COMPARED = 1 << 24 };
 static const double reference_flops = 3e8; /* the reference provider's, a few tenths of a second */
@@ -436,6 +435,7 @@ void mfi_tune_data_free(mfi_tune_data *d)
         return;
     mfi_cuda_event_free(d->begin);
     mfi_cuda_event_free(d->end);
+    mfi_tune_free_rubbish(d);
     free_scratch(d);
     for (int i = 0; d->memory && i < d->sets * d->bindings; i++)
         mf_context_release(d->context, d->memory[i]);
@@ -452,7 +452,7 @@ void mfi_tune_data_free(mfi_tune_data *d)
 
 /* ---- running ---- */
 
-static mf_status ensure_scratch(mfi_tune_data *d, size_t bytes)
+mf_status mfi_tune_ensure_scratch(mfi_tune_data *d, size_t bytes)
 {
     if (bytes <= d->scratch_bytes)
         return MF_OK;
@@ -473,7 +473,7 @@ mf_status mfi_tune_run(mfi_tune_data *d, mf_plan *plan, int set, double seconds,
 {
     bool done = true;
     *hung = false;
-    MF_TRY(ensure_scratch(d, plan->workspace));
+    MF_TRY(mfi_tune_ensure_scratch(d, plan->workspace));
     MF_TRY(mfi_tune_submit(d, plan, -1, set));
     if (!d->caps->cuda)
         return MF_OK;
@@ -483,14 +483,7 @@ mf_status mfi_tune_run(mfi_tune_data *d, mf_plan *plan, int set, double seconds,
     return MF_OK;
 }
 
-double mfi_tune_now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
-
-enum { LONGEST_S = 60, MOST_RUNS = 1000 };
+enum { MOST_RUNS = 1000 };
 
 static mf_status sample(double *us, mfi_tune_data *d, mf_plan *plan, int index, int runs)
 {
@@ -505,8 +498,8 @@ static mf_status sample(double *us, mfi_tune_data *d, mf_plan *plan, int index, 
         return MF_OK;
     }
     MF_TRY(mfi_cuda_event_record(d->end, d->stream));
-    MF_TRY(mfi_cuda_event_wait(&done, d->end, LONGEST_S));
-    MF_REQUIRE(done, MF_E_STATE, "%d runs took longer than %d s", runs, LONGEST_S);
+    MF_TRY(mfi_cuda_event_wait(&done, d->end, MFI_LONGEST_S));
+    MF_REQUIRE(done, MF_E_STATE, "%d runs took longer than %d s", runs, MFI_LONGEST_S);
     MF_TRY(mfi_cuda_event_us(us, d->begin, d->end));
     *us /= runs;
     return MF_OK;
@@ -515,7 +508,7 @@ static mf_status sample(double *us, mfi_tune_data *d, mf_plan *plan, int index, 
 mf_status mfi_tune_time(double *us, mfi_tune_data *d, mf_plan *plan, int index, int *runs)
 {
     const double wanted = d->caps->cuda ? 400 : 1000;
-    MF_TRY(ensure_scratch(d, plan->workspace));
+    MF_TRY(mfi_tune_ensure_scratch(d, plan->workspace));
     for (int s = 0; s < d->sets && plan->steps > 1 && index >= 0;
          s++) /* a step alone reads what those before it left */
         MF_TRY(mfi_tune_submit(d, plan, -1, s));

@@ -18,8 +18,10 @@ typedef struct mfi_tune_data {
     const mf_graph *graph;
     mf_tensor *expected; /* [bindings]: on the host; of the outputs only */
     void **expected_memory;
-    char *host;         /* room for the largest output */
-    void *begin, *end;  /* CUDA events */
+    char *host;        /* room for the largest output */
+    void *begin, *end; /* CUDA events */
+    mf_plan *reader;   /* of what fills the caches: a GPU's; made on first use, as `rubbish` is */
+    mf_tensor rubbish, sum;
     char reference[64]; /* what `expected` comes from */
 } mfi_tune_data;
 
@@ -44,7 +46,7 @@ typedef struct mfi_tune_turns {
 /* Where an output has such vectors: turn those of `got`, whose element 0 is given, as `want` has them. */
 mf_status mfi_tune_turn(mfi_tune_turns *turns, const mf_graph *graph, int output, const mf_tensor *want, char *got);
 void mfi_tune_turns_free(mfi_tune_turns *turns);
-double mfi_tune_now_us(void);            /* a clock */
+double mfi_tune_now_us(void);            /* tune_clock.c */
 double mfi_tune_epsilon(mf_dtype dtype); /* half the distance of 1 to the next number; 0 for integers */
 /* Run all of `plan` on set `set`. On a GPU wait for it, `seconds` at most; *hung: it took longer. */
 mf_status mfi_tune_run(mfi_tune_data *data, mf_plan *plan, int set, double seconds, bool *hung);
@@ -53,5 +55,10 @@ mf_status mfi_tune_submit(mfi_tune_data *data, mf_plan *plan, int index, int set
 /* Microseconds of step `index` (-1: all of them), the mean of one sample long enough to be timed; *runs remembers how many
  * that are, 0 at first. */
 mf_status mfi_tune_time(double *us, mfi_tune_data *data, mf_plan *plan, int index, int *runs);
+/* tune_alone.c: the same of a single run while the caches hold something else; *runs counts them. */
+mf_status mfi_tune_time_alone(double *us, mfi_tune_data *data, mf_plan *plan, int index, int *runs);
+void mfi_tune_free_rubbish(mfi_tune_data *data);
+enum { MFI_LONGEST_S = 60 }; /* that a sample may take */
+mf_status mfi_tune_ensure_scratch(mfi_tune_data *data, size_t bytes);
 
 #endif

@@ -7,12 +7,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "plan_internal.h"
+#include "tune_data.h"
 
 extern const mfi_provider mfi_provider_ref;
 
-enum { SLOW, WRONG, NOT_A_NUMBER, CRASHES, HANGS, FAILS, FAST, WAYS };
-static int ways = WAYS; /* fewer: without the fast one */
+enum { SLOW, WRONG, NOT_A_NUMBER, CRASHES, HANGS, FAILS, FAST, STEADY, ROW, QUICK, WAYS };
+static const int hostile_ways[] = {SLOW, WRONG, NOT_A_NUMBER, CRASHES, HANGS, FAILS, FAST};
+static const int *offered = hostile_ways; /* variant -> way */
+static int ways = (int)MFI_COUNT(hostile_ways);
 
 typedef struct hostile {
     int way;
@@ -37,14 +39,35 @@ static int variants(const mfi_problem *p, const mfi_caps *c)
 static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf_context *context, mfi_bid *bid)
 {
     (void)c, (void)context;
-    static const char *const names[WAYS] = {"slow", "wrong", "nan", "crashes", "hangs", "fails", "fast"};
+    static const char *const names[WAYS] = {"slow",  "wrong", "nan",    "crashes", "hangs",
+                                            "fails", "fast",  "steady", "row",     "quick"};
     MF_REQUIRE(bid->variant < ways, MF_E_UNSUPPORTED, "no such way");
-    MF_REQUIRE(bid->variant != FAILS, MF_E_LIBRARY, "it does not feel like it");
+    int way = offered[bid->variant];
+    MF_REQUIRE(way != FAILS, MF_E_LIBRARY, "it does not feel like it");
     hostile *h = mfi_alloc(sizeof *h);
-    *h = (hostile){bid->variant, p};
-    strcpy(bid->identity, names[bid->variant]);
+    *h = (hostile){way, p};
+    strcpy(bid->identity, names[way]);
     *out = h;
     return MF_OK;
+}
+
+/* The tuner's clock; from `fake_us` on it shows what small kernels took. ROW is the fastest of many in a row; the first
+ * after a look at the clock takes longer than any. */
+static double fake_us;
+static bool looked;
+
+double mfi_tune_now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    looked = true;
+    return fake_us > 0 ? fake_us : 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
+static void take_time(int way)
+{
+    fake_us += way == STEADY ? 12 : way == QUICK ? 8 : looked ? 60 : 3;
+    looked = false;
 }
 
 static mf_status run(void *state, const mfi_run *run)
@@ -62,6 +85,8 @@ static mf_status run(void *state, const mfi_run *run)
         raise(SIGSEGV);
     while (h->way == HANGS)
         pause();
+    if (h->way >= STEADY)
+        take_time(h->way);
     if (h->way == SLOW)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     return MF_OK;
@@ -155,6 +180,32 @@ Test(tune, only_right_ways_win, .timeout = 120)
     expect_result(plan);
     mf_plan_free(plan);
     mf_context_free(ctx);
+}
+
+/* The winner of tuning where the default is the first of `list`. */
+static void expect_winner(const int *list, int count, const char *winner, const char *also)
+{
+    mf_context *ctx;
+    char *tuning;
+    offered = list;
+    fake_us = 1;
+    ways = count;
+    cr_assert_eq(mf_context_new(&ctx, NULL), MF_OK);
+    mf_plan *plan = new_plan(ctx, MF_TUNE_CACHED, MF_OK);
+    mf_status status = mf_plan_tune(plan, NULL);
+    cr_assert_eq(status, MF_OK, "%s", mf_error_message(status));
+    cr_assert_eq(mf_plan_tuning(&tuning, plan), MF_OK);
+    expect_text(tuning, winner);
+    expect_text(tuning, also);
+    mf_free(tuning);
+    mf_plan_free(plan);
+    mf_context_free(ctx);
+}
+
+Test(tune, short_runs_must_also_be_faster_alone, .timeout = 60)
+{
+    expect_winner((int[]){STEADY, ROW}, 2, "\"winner\": \"by_cost; hostile/0/steady\"", "alone_us");
+    expect_winner((int[]){STEADY, ROW, QUICK}, 3, "\"winner\": \"by_cost; hostile/2/quick\"", "alone_us");
 }
 
 static mf_status quick_tune(mf_plan *plan, int (*progress)(const mf_tune_event *, void *), void *user)
