@@ -128,30 +128,34 @@ int main()
         expect_solves<float, 3, 1, 4>(columns);
         expect_solves<float, 8, 2, 4>(columns);
         expect_solves<float, 16, 1, 8>(columns);
-        expect_solves<float, 17, 3, 16>(columns);
         expect_solves<float, 32, 1, 16>(columns);
-        expect_solves<float, 64, 1, 32>(columns);
-        expect_solves<double, 10, 2, 8>(columns);
         expect_solves<double, 16, 1, 16>(columns);
         expect_solves<c64, 7, 1, 4>(columns);
         expect_solves<c128, 20, 2, 32>(columns);
         expect_factor<float, 8, 4>(columns);
         expect_factor<double, 18, 16>(columns);
-        expect_factor<float, 36, 32>(columns);
         expect_factor<c64, 11, 8>(columns);
         expect_triangles<float, 12, 8, false>(columns);
         expect_triangles<c64, 8, 4, false>(columns);
         expect_triangles<double, 16, 8, true>(columns);
+    }
+    expect_solves<float, 12, 1, 8>(false, 1e-38);
+    expect_solves<float, 12, 1, 8>(false, 1e36);
+    expect_solves<double, 12, 1, 8>(false, 1e-300);
+    expect_failures();
+    expect_pivoting();
+#ifndef MF_EMULATE_FEW // the same code at other sizes, which takes minutes to compile with a sanitizer
+    for (int columns = 0; columns < 2; columns++) {
+        expect_solves<float, 17, 3, 16>(columns);
+        expect_solves<float, 64, 1, 32>(columns);
+        expect_solves<double, 10, 2, 8>(columns);
+        expect_factor<float, 36, 32>(columns);
         expect_triangles<float, 37, 32, false>(columns);
     }
     expect_solves<float, 50, 1, 32>(false);
     expect_solves<double, 40, 1, 32>(false);
-    expect_solves<float, 12, 1, 8>(false, 1e-38);
-    expect_solves<float, 12, 1, 8>(false, 1e36);
-    expect_solves<double, 12, 1, 8>(false, 1e-300);
     expect_solves<c64, 12, 1, 8>(false, 1e-37);
     expect_solves<c64, 12, 1, 8>(false, 1e36);
-    expect_failures();
-    expect_pivoting();
+#endif
     return finish("rows");
 }

@@ -88,22 +88,26 @@ int main()
         expect_solves<float, 4, 1>(3, 1, columns);
         expect_solves<float, 8, 2>(8, 2, columns);
         expect_solves<float, 20, 4>(17, 3, columns);
-        expect_solves<float, 32, 1>(32, 1, columns);
         expect_solves<double, 12, 2>(10, 2, columns);
-        expect_solves<double, 16, 1>(16, 1, columns);
         expect_solves<c64, 8, 1>(7, 1, columns);
         expect_solves<c128, 20, 2>(20, 2, columns);
         expect_factor<float, 8>(8, columns);
         expect_factor<double, 20>(18, columns);
         expect_factor<c64, 12>(11, columns);
     }
-    expect_solves<float, 64, 1>(50, 1, false);
-    expect_solves<double, 40, 1>(40, 1, false);
-    expect_factor<float, 64>(64, false);
     expect_triangles<float, 12, false>(11);
     expect_triangles<c64, 8, false>(8);
     expect_triangles<double, 16, true>(16);
-    expect_triangles<float, 40, false>(37);
     expect_failures();
+#ifndef MF_EMULATE_FEW // the same code at other sizes, which takes minutes to compile with a sanitizer
+    for (int columns = 0; columns < 2; columns++) {
+        expect_solves<float, 32, 1>(32, 1, columns);
+        expect_solves<double, 16, 1>(16, 1, columns);
+    }
+    expect_solves<float, 64, 1>(50, 1, false);
+    expect_solves<double, 40, 1>(40, 1, false);
+    expect_factor<float, 64>(64, false);
+    expect_triangles<float, 40, false>(37);
+#endif
     return finish("solve");
 }

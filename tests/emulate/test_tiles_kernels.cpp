@@ -102,31 +102,35 @@ int main()
     for (int columns = 0; columns < 2; columns++) {
         expect_solves<float, 64, 1, 1>(columns);
         expect_solves<float, 128, 1, 4>(columns);
-        expect_solves<double, 64, 1, 2>(columns);
         expect_factor<float, 64, 1, false>(columns);
-        expect_factor<c64, 48, 2, false>(columns);
     }
     expect_solves<float, 33, 3, 1>(false);
+    expect_solves<c128, 36, 2, 4>(true);
+    expect_solves<double, 70, 1, 8>(false, 1e-300);
+    expect_failures<61, 2>();
+    expect_failures<100, 4>();
+    expect_pivoting<59, 2>();
+    expect_pivoting<97, 8>();
+#ifndef MF_EMULATE_FEW // the same code at other sizes, which takes minutes to compile with a sanitizer
+    for (int columns = 0; columns < 2; columns++) {
+        expect_solves<double, 64, 1, 2>(columns);
+        expect_factor<c64, 48, 2, false>(columns);
+    }
     expect_solves<float, 50, 9, 1>(false);
     expect_solves<float, 60, 4, 2>(true);
     expect_solves<float, 81, 2, 4>(true);
     expect_solves<double, 100, 1, 8>(false);
     expect_solves<c64, 63, 1, 2>(false);
-    expect_solves<c128, 36, 2, 4>(true);
     expect_solves<c128, 64, 1, 8>(false);
     expect_solves<float, 40, 1, 1>(false, 1e-38);
     expect_solves<float, 40, 1, 1>(false, 1e35);
-    expect_solves<double, 70, 1, 8>(false, 1e-300);
     expect_solves<c64, 40, 1, 2>(false, 1e-37);
     expect_factor<double, 90, 8, false>(false);
     expect_factor<float, 121, 4, false>(false);
     expect_failures<64, 1>();
-    expect_failures<61, 2>();
-    expect_failures<100, 4>();
     expect_pivoting<64, 1>();
     expect_pivoting<43, 1>();
-    expect_pivoting<59, 2>();
     expect_pivoting<128, 4>();
-    expect_pivoting<97, 8>();
+#endif
     return finish("tiles");
 }
