@@ -90,8 +90,10 @@ mf_node mf_graph_broadcast(mf_graph *g, mf_node x, int ndim, const int64_t *shap
     const mfi_node *source = mfi_graph_get(g, x, "broadcast");
     if (!source)
         return MF_NODE_NONE;
+    static const int64_t scalar[1];
     if (!shape && ndim > 0)
         return mfi_graph_missing(g, "broadcast", "shape");
+    shape = shape ? shape : scalar;
     bool fits = ndim >= source->ndim && ndim <= MF_MAX_DIMS;
     for (int d = 0; fits && d < source->ndim; d++) {
         int64_t want = shape[d + ndim - source->ndim];
