@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from mathfuse import _core, _interop
+from mathfuse._reductions import reduced
 from mathfuse._trace import (
     Traced,
     apply,
@@ -121,16 +122,46 @@ def cast(x: Any, dtype: Any, saturate: bool = False, *, out: Any = None, stream:
 # ---- reductions ----
 
 
-def _reduction(name: str, doc: str) -> Callable[..., Any]:
-    def implementation(
-        x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None
-    ) -> Any:
-        return reduce(name, x, axis, keepdims, dtype)
-
+def _dressed(implementation: F, name: str, doc: str) -> F:
     implementation.__name__ = implementation.__qualname__ = name
-    implementation.__doc__ = f"{doc} over `axis`: an int, a tuple, or None for all. `dtype` is what `x` is converted to first."
+    implementation.__doc__ = doc
     implementation.__module__ = "mathfuse"
     return function(implementation)
+
+
+def _reduction(name: str, doc: str) -> Callable[..., Any]:
+    """As in NumPy, mean, any and all have no `initial`."""
+    of = f"{doc} over `axis`: an int, a tuple, or None for all. `dtype` is what `x` is converted to first."
+    if name in ("mean", "any", "all"):
+
+        def implementation(
+            x: Any,
+            axis: Any = None,
+            *,
+            dtype: Any = None,
+            keepdims: bool = False,
+            where: Any = True,
+            out: Any = None,
+            stream: Any = None,
+        ) -> Any:
+            return reduced(name, x, axis, bool(keepdims), dtype, None, where)
+
+        return _dressed(implementation, name, f"{of} Elements count only where `where` holds.")
+
+    def with_initial(
+        x: Any,
+        axis: Any = None,
+        *,
+        dtype: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = True,
+        out: Any = None,
+        stream: Any = None,
+    ) -> Any:
+        return reduced(name, x, axis, bool(keepdims), dtype, initial, where)
+
+    return _dressed(with_initial, name, f"{of} `initial` is one more element; others count only where `where` holds.")
 
 
 sum = _reduction("sum", "The sum")

@@ -10,6 +10,7 @@ from mathfuse import _core, _functions, _interop, _products, _views, fft, linalg
 from mathfuse._einsum import contract
 from mathfuse._integers import exact
 from mathfuse._linalg_products import diagonal_with_offset
+from mathfuse._reductions import reduced
 from mathfuse._trace import (
     Traced,
     apply,
@@ -120,8 +121,9 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
     name = str(ufunc.__name__)
     if method == "reduce" and name in _REDUCED:
         axis, keepdims, dtype = kwargs.pop("axis", 0), kwargs.pop("keepdims", False), kwargs.pop("dtype", None)
+        initial, where = kwargs.pop("initial", None), kwargs.pop("where", True)
         _plain(kwargs, f"{name}.reduce")
-        return reduce(_REDUCED[name], inputs[0], axis, keepdims, dtype)
+        return reduced(_REDUCED[name], inputs[0], axis, bool(keepdims), dtype, initial, where)
     if method != "__call__":
         raise _refuse(f"{name}.{method}")
     dtype = kwargs.pop("dtype", None)
@@ -142,16 +144,18 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
 
 def _reduction(op: str) -> Callable[..., Any]:
     def traced(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **kwargs: Any) -> Any:
-        _plain({"out": out, **kwargs}, op, initial=None)
-        return reduce(op, a, axis, keepdims is True, dtype)
+        initial, where = kwargs.pop("initial", None), kwargs.pop("where", True)
+        _plain({"out": out, **kwargs}, op)
+        return reduced(op, a, axis, keepdims is True, dtype, initial, where)
 
     return traced
 
 
 def _extreme(op: str) -> Callable[..., Any]:
     def traced(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, **kwargs: Any) -> Any:
+        initial, where = kwargs.pop("initial", None), kwargs.pop("where", True)
         _plain({"out": out, **kwargs}, op)
-        return reduce(op, a, axis, keepdims is True)
+        return reduced(op, a, axis, keepdims is True, None, initial, where)
 
     return traced
 
