@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mathfuse._trace import Traced, apply, cast, matmul, reduce, reshape, transpose
 from mathfuse._views import diagonal
 from mathfuse.errors import InvalidError, ShapeError
@@ -32,6 +34,24 @@ def _expand_term(text: str, value: Traced) -> str:
     if len(text) != value.ndim:
         raise ShapeError(f"einsum operand '{text}' names {len(text)} axes; the array has shape {value.shape}")
     return text
+
+
+def from_lists(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """Subscripts and operands from array, labels, array, labels, …, and the labels of the output if they are wanted."""
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+    def word(labels: Any) -> str:
+        if not isinstance(labels, (list, tuple)):
+            raise InvalidError(
+                f"einsum takes subscripts such as 'ij,jk->ik', or arrays and lists of labels; {labels!r} is no list"
+            )
+        if any(x is not Ellipsis and (type(x) is not int or not 0 <= x < 52) for x in labels):
+            raise InvalidError(f"einsum: labels are integers from 0 to 51, or an Ellipsis, not {labels!r}")
+        return "".join("..." if x is Ellipsis else letters[x] for x in labels)
+
+    pairs = len(given) // 2
+    text = ",".join(word(given[2 * i + 1]) for i in range(pairs))
+    return text + ("->" + word(given[-1]) if len(given) % 2 else ""), given[: 2 * pairs : 2]
 
 
 def _parse(subscripts: str, operands: list[Traced]) -> tuple[list[str], str]:

@@ -296,8 +296,16 @@ def matmul(
 
 
 @function
-def einsum(subscripts: str, /, *operands: Any, optimize: Any = True, out: Any = None, stream: Any = None) -> Any:
-    """numpy.einsum: contractions become matmul steps, pair by pair, smallest intermediate first."""
-    from mathfuse._einsum import contract
+def einsum(
+    subscripts: Any, /, *operands: Any, dtype: Any = None, optimize: Any = True, out: Any = None, stream: Any = None
+) -> Any:
+    """numpy.einsum: contractions become matmul steps, pair by pair, smallest intermediate first. `dtype` is what the operands are
+    converted to first. NumPy's other form, arrays and lists of labels in turn, is taken too."""
+    from mathfuse._einsum import contract, from_lists
 
-    return contract(subscripts, [as_traced(x) for x in operands])
+    if not isinstance(subscripts, str):
+        subscripts, operands = from_lists((subscripts, *operands))
+    values = [as_traced(x) for x in operands]
+    if dtype is not None:
+        values = [cast_traced(x, _interop.dtype_name(dtype)) for x in values]
+    return contract(subscripts, values)

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 from mathfuse import _core, _functions, _interop, _products, _views, fft, linalg
-from mathfuse._einsum import contract
 from mathfuse._integers import exact
 from mathfuse._linalg_products import diagonal_with_offset
 from mathfuse._reductions import reduced
@@ -212,9 +211,9 @@ def _full_like(
     return _filled(a, fill_value, dtype, shape)
 
 
-def _einsum(subscripts: Any, *operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Any:
+def _einsum(*given: Any, out: Any = None, dtype: Any = None, optimize: Any = False, **kwargs: Any) -> Any:
     _plain({"out": out, **kwargs}, "einsum")
-    return contract(subscripts, [as_traced(x) for x in operands])
+    return _functions.einsum(*given, dtype=dtype)
 
 
 def _trace_of(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:

@@ -408,6 +408,8 @@ def parse_file(path: str | Path) -> list[Problem]:
             found.append(dataclasses.replace(parse(text), slow=tuple(slow.split())))
         except ProblemError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
+    if not found:
+        raise ValueError(f"{path} holds no problem; write one a line, such as matmul:f32:512x512x512+relu")
     return found
 
 
@@ -415,5 +417,12 @@ def gather(given: Iterable[str]) -> list[Problem]:
     """From texts, and from names of files that hold them."""
     found: list[Problem] = []
     for text in given:
-        found += parse_file(text) if ":" not in text or Path(text).is_file() else [parse(text)]
+        if Path(text).is_file():
+            found += parse_file(text)
+        elif ":" in text:
+            found.append(parse(text))
+        else:
+            raise ValueError(
+                f"{text!r} is neither a problem, such as matmul:f32:512x512x512+relu, nor a file; --help says more"
+            )
     return found

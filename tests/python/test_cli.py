@@ -240,3 +240,12 @@ def test_wrong_results_are_told_and_not_timed(monkeypatch):
     monkeypatch.setattr(_peers, "exact", lambda problem, arrays, xp: np.tanh(arrays[0]))
     row = _bench.measure(problem, "cpu", _peers.available("cpu", ["NumPy"]), rounds=3)
     assert "NumPy" not in row["us"] and "wrong" in row["skipped"]["NumPy"] and "mathfuse" in row["us"]
+
+
+@pytest.mark.parametrize("command", ["plan", "explain", "bench", "tune"])
+def test_what_is_no_problem_is_told(command, capsys, tmp_path):
+    (tmp_path / "empty.txt").write_text("# nothing\n")
+    for given, words in [("matmul", "neither a problem"), ("matmul 4 4", "neither a problem"), ("gone.txt", "nor a file"),
+                         (str(tmp_path), "nor a file"), (str(tmp_path / "empty.txt"), "holds no problem")]:  # fmt: skip
+        status, _, error = run(capsys, command, given)
+        assert status == 1 and words in error and "Errno" not in error

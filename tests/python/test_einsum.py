@@ -79,3 +79,21 @@ def test_tensordot_refuses_what_does_not_match(axes):
         np.tensordot(a, b, axes)
     with pytest.raises(ValueError, match="tensordot"):
         mf.linalg.tensordot(a, b, axes=axes)
+
+
+@pytest.mark.parametrize(
+    "labels", [([0, 1], [1, 2], [0, 2]), ([0, 1], [1, 2]), ([0, 1], [2, 0], [2, 1]), ([Ellipsis, 1], [1, 3], [Ellipsis, 3])]
+)
+def test_arrays_and_lists_of_labels(labels, rng):
+    a, b = rng.normal(size=(4, 4)), rng.normal(size=(4, 4))
+    given = (a, labels[0], b, labels[1], *labels[2:])
+    np.testing.assert_allclose(mf.einsum(*given), np.einsum(*given))
+    got = mf.fuse(lambda x, y: np.einsum(x, labels[0], y, labels[1], *labels[2:], dtype=np.float64))(a.astype(np.float32), b)
+    np.testing.assert_allclose(got, np.einsum(a.astype(np.float32), labels[0], b, labels[1], *labels[2:]))
+    assert mf.einsum("ij,jk", a, b, dtype="f32").dtype == np.float32
+
+
+def test_labels_that_are_none_are_refused():
+    for arguments in ((np.ones(3), ["i"]), (np.ones(3), [52]), (np.ones(3), 3)):
+        with pytest.raises(mf.errors.InvalidError, match="label"):
+            mf.einsum(*arguments)
