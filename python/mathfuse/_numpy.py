@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from mathfuse import _core, _functions, _interop, _products, _views, fft, linalg
+from mathfuse import _core, _functions, _interop, _numpy_views, _products, _views, fft, linalg
 from mathfuse._integers import exact
 from mathfuse._linalg_products import diagonal_with_offset
 from mathfuse._reductions import reduced
@@ -123,6 +123,9 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
         initial, where = kwargs.pop("initial", None), kwargs.pop("where", True)
         _plain(kwargs, f"{name}.reduce")
         return reduced(_REDUCED[name], inputs[0], axis, bool(keepdims), dtype, initial, where)
+    if method == "outer" and len(inputs) == 2:
+        first, second = (as_traced(x) for x in inputs)
+        inputs, method = (first.reshape(*first.shape, *(1,) * second.ndim), second), "__call__"
     if method != "__call__":
         raise _refuse(f"{name}.{method}")
     dtype = kwargs.pop("dtype", None)
@@ -368,6 +371,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         np.round: _round,
         np.around: _round,
     }
+    table.update(_numpy_views.table())
     for name, op in {"max": "max", "min": "min", "amax": "max", "amin": "min", "any": "any", "all": "all"}.items():
         table[getattr(np, name)] = _extreme(op)
     for name in ("concatenate", "stack", "vstack", "hstack", "dstack", "block", "column_stack", "append"):
