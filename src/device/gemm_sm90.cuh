@@ -15,7 +15,7 @@
 #ifndef MATHFUSE_GEMM_SM90_CUH
 #define MATHFUSE_GEMM_SM90_CUH
 
-#include "device/gemm_sm90_chain.cuh"
+#include "device/gemm_sm90_rows.cuh"
 
 namespace mf
 {
@@ -284,7 +284,7 @@ template <class C, class E, class W> MF_DEVICE void gemm90_consume(const W &walk
 {
     u32 thread = threadIdx.x % 128, lane = threadIdx.x % 32, warp = thread / 32;
     float *across = (float *)(memory + gemm90_layout<C, E>::VECTORS) + w * (E::n_vectors * C::COLS);
-    u32 done = 0, tile = 0, largest = 0;
+    u32 done = 0, tile = 0, round = 0, largest = 0;
     for (i32 turn = C::PINGPONG ? w : 0; walk.has(turn); turn += C::PINGPONG ? 2 : 1, tile++, done += C::CHUNKS) {
         i32 row, col;
         walk.locate(turn, row, col);
@@ -300,9 +300,12 @@ template <class C, class E, class W> MF_DEVICE void gemm90_consume(const W &walk
             gemm90_multiply<C>(walk, w, lane, turn, acc, meanwhile);
         vectors.share(across, w, thread);
         const gemm90_place place = {w, warp, lane, row, col + (i32)(lane % 4 * 2), walk.batch(turn)};
-        gemm90_chunks<C, E>(walk, vectors, across, place, done, acc, largest);
+        gemm90_row_values<C> rows;
+        if constexpr (C::ROWS)
+            gemm90_reduce<C, E>(walk, vectors, across, place, done, acc, rows, round);
+        gemm90_chunks<C, E>(walk, vectors, across, place, done, acc, rows, largest);
     }
-    if constexpr (C::R::LARGEST) {
+    if constexpr (!C::ROWS && C::R::LARGEST) {
         largest = __reduce_max_sync(0xffffffffu, largest);
         if (lane == 0)
             atomicMax(E::largest(walk.p.epilogue), largest);
@@ -325,10 +328,12 @@ template <class C, class E> MF_DEVICE void gemm90_barriers(u32 shared)
     }
     for (int i = 0; i < 2; i++)
         barrier_init(shared + at::TURN + 8 * i, 4);
+    for (int i = 0; C::ROWS && i < 4; i++)
+        barrier_init(shared + at::HEARD + 8 * i, 1);
     barrier_init_fence();
 }
 
-// The body, for a kernel that an emitter declares. Grid: a multiple of CLUSTER blocks; GEMM90_THREADS threads; dynamic
+// The body, for a kernel that an emitter declares. Grid: a multiple of CLUSTER, or WIDE, blocks; GEMM90_THREADS threads; dynamic
 // shared memory gemm90_layout<C, E>::BYTES, which must start 1024-byte aligned. k >= 1.
 template <class C, class E>
 MF_DEVICE void gemm90(unsigned char *memory, const tensor_map &a, const tensor_map &b, const tensor_map &b2,
@@ -347,7 +352,7 @@ MF_DEVICE void gemm90(unsigned char *memory, const tensor_map &a, const tensor_m
             map_prefetch(t);
         gemm90_barriers<C, E>(walk.shared);
     }
-    if constexpr (C::CLUSTER > 1)
+    if constexpr (C::CLUSTER_BLOCKS > 1)
         cluster_sync();
     else
         __syncthreads();
@@ -366,7 +371,7 @@ MF_DEVICE void gemm90(unsigned char *memory, const tensor_map &a, const tensor_m
         registers_grow<232>();
         gemm90_consume<C, E>(walk, memory, warp / 4 - 1);
     }
-    if constexpr (C::CLUSTER > 1)
+    if constexpr (C::CLUSTER_BLOCKS > 1)
         cluster_sync(); // a block must not leave while the other may still signal it
 }
 

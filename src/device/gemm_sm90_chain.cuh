@@ -107,6 +107,13 @@ template <class C> struct gemm90_sixteen {
     u32 bits[4][C::R::COUNT][2];
 };
 
+// What is reduced along a thread's rows, and what follows from it: of each block of 64, the first and the eighth after it.
+template <class C, bool ROWS = C::ROWS> struct gemm90_row_values {
+};
+template <class C> struct gemm90_row_values<C, true> {
+    typename C::R::row row[C::BLOCKS][2];
+};
+
 // Puts result PART of columns 16 * pair on into its chunk.
 template <class C, int PART, class W>
 MF_DEVICE void gemm90_stage(const W &walk, const gemm90_place &at, u32 slot, int pair, const gemm90_sixteen<C> &x)
@@ -149,42 +156,55 @@ MF_DEVICE void gemm90_put(const gemm90_args<E> &p, const gemm90_place &at, i32 b
     }
 }
 
+// What the chain takes for a pair of neighbours: those of `column` on, of a tile's rows that begin with BLOCK, and half, of which
+// a thread has one each. v: the sums; `tile`: the tile operand.
+template <class C, class E, int BLOCK>
+MF_DEVICE epilogue_ports<E> gemm90_ports(const gemm90_args<E> &p, const gemm90_vectors<C, E> &vectors,
+                                         const float *across, const gemm90_place &at, int column, int half, u32 tile,
+                                         const float *v)
+{
+    epilogue_ports<E> ports;
+    ports.row = at.row + BLOCK * 64 + half * 8;
+    ports.col = at.col + column;
+    ports.batch = at.batch;
+    ports.rows = p.m;
+    ports.cols = p.n;
+    if constexpr (C::TWIN) {
+        ports.twin[0] = v[C::BN / 4];
+        ports.twin[1] = v[C::BN / 4 + 1];
+    }
+    MF_UNROLL
+    for (int port = 0; port < E::n_vectors; port++) {
+        const float *from = across + port * C::COLS + column + at.lane % 4 * 2;
+        ports.across[port][0] = from[0];
+        ports.across[port][1] = from[1];
+    }
+    MF_UNROLL
+    for (int port = 0; port < E::m_vectors; port++)
+        ports.down[port] = vectors.down[port][BLOCK][half];
+    MF_UNROLL
+    for (int port = 0; port < E::scalars; port++)
+        ports.scalar[port] = vectors.scalar[port];
+    if constexpr (E::tiles > 0)
+        unpack_pair<typename E::tile_type>(tile, ports.tile[0][0], ports.tile[0][1]);
+    return ports;
+}
+
 // The chain over sixteen columns from `first` of block BLOCK of a tile on. `acc` holds each thread's share, eight columns to
 // four values; `tile` the tile operand's.
 template <class C, class E, int BLOCK>
 MF_DEVICE void gemm90_apply(const gemm90_args<E> &p, const gemm90_vectors<C, E> &vectors, const float *across,
                             const gemm90_place &at, int first, const u32 (&tile)[4], const float (&acc)[C::BN / 2],
-                            gemm90_sixteen<C> &x, u32 &largest)
+                            const gemm90_row_values<C> &rows, gemm90_sixteen<C> &x, u32 &largest)
 {
     MF_UNROLL
     for (int i = 0; i < 4; i++) {
         const float *v = acc + first / 2 + i * 2;
-        const int column = first + i / 2 * 8, half = i % 2;
-        epilogue_ports<E> ports;
-        ports.row = at.row + BLOCK * 64 + half * 8;
-        ports.col = at.col + column;
-        ports.batch = at.batch;
-        ports.rows = p.m;
-        ports.cols = p.n;
-        if constexpr (C::TWIN) {
-            ports.twin[0] = v[C::BN / 4];
-            ports.twin[1] = v[C::BN / 4 + 1];
-        }
-        MF_UNROLL
-        for (int port = 0; port < E::n_vectors; port++) {
-            const float *from = across + port * C::COLS + column + at.lane % 4 * 2;
-            ports.across[port][0] = from[0];
-            ports.across[port][1] = from[1];
-        }
-        MF_UNROLL
-        for (int port = 0; port < E::m_vectors; port++)
-            ports.down[port] = vectors.down[port][BLOCK][half];
-        MF_UNROLL
-        for (int port = 0; port < E::scalars; port++)
-            ports.scalar[port] = vectors.scalar[port];
-        if constexpr (E::tiles > 0)
-            unpack_pair<typename E::tile_type>(tile[i], ports.tile[0][0], ports.tile[0][1]);
-        C::R::finish(p.epilogue, ports, v[0], v[1], x.bits[i], largest);
+        const auto ports = gemm90_ports<C, E, BLOCK>(p, vectors, across, at, first + i / 2 * 8, i % 2, tile[i], v);
+        if constexpr (C::ROWS)
+            C::R::finish(p.epilogue, ports, v[0], v[1], x.bits[i], rows.row[BLOCK][i % 2]);
+        else
+            C::R::finish(p.epilogue, ports, v[0], v[1], x.bits[i], largest);
     }
 }
 
@@ -192,7 +212,8 @@ MF_DEVICE void gemm90_apply(const gemm90_args<E> &p, const gemm90_vectors<C, E> 
 // registers would not do.
 template <class C, class E, int BLOCK, int ACROSS, class W>
 MF_DEVICE void gemm90_chunk(const W &walk, const gemm90_vectors<C, E> &vectors, const float *across,
-                            const gemm90_place &at, u32 slot, const float (&acc)[C::BN / 2], u32 &largest)
+                            const gemm90_place &at, u32 slot, const float (&acc)[C::BN / 2],
+                            const gemm90_row_values<C> &rows, u32 &largest)
 {
     constexpr int pairs = C::CHUNK_COLS / 16, first = ACROSS * C::CHUNK_COLS, GROUP = 2;
     u32 tile[pairs][4];
@@ -207,8 +228,8 @@ MF_DEVICE void gemm90_chunk(const W &walk, const gemm90_vectors<C, E> &vectors, 
         gemm90_sixteen<C> x[GROUP];
         MF_UNROLL
         for (int i = 0; i < GROUP; i++)
-            gemm90_apply<C, E, BLOCK>(walk.p, vectors, across, at, first + (group + i) * 16, tile[group + i], acc, x[i],
-                                      largest);
+            gemm90_apply<C, E, BLOCK>(walk.p, vectors, across, at, first + (group + i) * 16, tile[group + i], acc, rows,
+                                      x[i], largest);
         MF_UNROLL
         for (int i = 0; i < GROUP; i++)
             if constexpr (C::DIRECT)
@@ -221,7 +242,7 @@ MF_DEVICE void gemm90_chunk(const W &walk, const gemm90_vectors<C, E> &vectors, 
 template <class C, class E, class W, int I = 0>
 MF_DEVICE void gemm90_chunks(const W &walk, const gemm90_vectors<C, E> &vectors, const float *across,
                              const gemm90_place &place, u32 done, const float (&acc)[C::BLOCKS][C::BN / 2],
-                             u32 &largest)
+                             const gemm90_row_values<C> &rows, u32 &largest)
 {
     if constexpr (I < C::CHUNKS) {
         constexpr int block = I / C::CHUNKS_ACROSS, column = I % C::CHUNKS_ACROSS;
@@ -230,14 +251,14 @@ MF_DEVICE void gemm90_chunks(const W &walk, const gemm90_vectors<C, E> &vectors,
             barrier_wait(walk.tile_full(place.w, at.slot), at.parity);
         else if constexpr (!C::DIRECT)
             barrier_wait(walk.free(place.w, at.slot), at.parity ^ 1);
-        gemm90_chunk<C, E, block, column>(walk, vectors, across, place, at.slot, acc[block], largest);
+        gemm90_chunk<C, E, block, column>(walk, vectors, across, place, at.slot, acc[block], rows, largest);
         if constexpr (!C::DIRECT) {
             async_fence();
             __syncwarp();
             if (place.lane == 0)
                 barrier_arrive(walk.staged(place.w, at.slot));
         }
-        gemm90_chunks<C, E, W, I + 1>(walk, vectors, across, place, done, acc, largest);
+        gemm90_chunks<C, E, W, I + 1>(walk, vectors, across, place, done, acc, rows, largest);
     }
 }
 

@@ -32,15 +32,17 @@ template <class OUT> struct one_result {
 // (m, k) and (n, k), as 8-bit factors must be. CLUSTER: 1, or 2 blocks one above the other that share the loads of B.
 // BUFFERS: staging chunks per warpgroup; 0: 32-bit values go from registers to memory, at E::out(args, row). TWIN: the tile's
 // left half is A's product with B, its right half that with B2, for the same BN / 2 columns of the output; the epilogue
-// takes both. BATCHED: products of a third dim of all tensor maps.
+// takes both. BATCHED: products of a third dim of all tensor maps. WIDE: blocks of a cluster, side by side, that hold whole
+// rows of the result and reduce along them, as gemm_sm90_rows.cuh says; 0: nothing is reduced along rows.
 template <class T_, class R_, int BM_, int BN_, int STAGES_, int CLUSTER_, bool PINGPONG_, bool A_MN_, bool B_MN_,
-          int BUFFERS_, bool TWIN_ = false, bool BATCHED_ = false>
+          int BUFFERS_, bool TWIN_ = false, bool BATCHED_ = false, int WIDE_ = 0>
 struct gemm90_config {
     typedef T_ T;
     typedef R_ R;
     static constexpr int BM = BM_, BN = BN_, BK = 128 / (int)sizeof(T), STAGES = STAGES_, CLUSTER = CLUSTER_;
     static constexpr int BUFFERS = BUFFERS_;
-    static constexpr bool BATCHED = BATCHED_;
+    static constexpr bool BATCHED = BATCHED_, ROWS = WIDE_ > 0;
+    static constexpr int WIDE = at_least_one(WIDE_), CLUSTER_BLOCKS = CLUSTER * WIDE; // of a cluster
     static constexpr bool PINGPONG = PINGPONG_, A_MN = A_MN_, B_MN = B_MN_, DIRECT = BUFFERS == 0, TWIN = TWIN_;
     static constexpr int GROUP_ROWS = PINGPONG ? BM : BM / 2; // rows of a tile that one warpgroup multiplies
     static constexpr int BLOCKS = GROUP_ROWS / 64;
@@ -60,6 +62,8 @@ struct gemm90_config {
     static_assert(BLOCKS * BN <= (NARROW ? 256 : 384), "more accumulators than registers");
     static_assert(!NARROW || BLOCKS * BN % 128 == 0, "two parts of sums take turns");
     static_assert(CLUSTER == 1 || CLUSTER == 2, "clusters of one or two");
+    static_assert(!ROWS || (CLUSTER == 1 && !TWIN && BLOCKS <= 2 && WIDE <= 8),
+                  "up to 8 blocks share rows, and no loads");
     static_assert(!B_MN || BN / 64 % CLUSTER == 0, "the blocks of a cluster load equal parts of B");
     static_assert(!DIRECT || (R::COUNT == 1 && R::WIDEST == 4), "one 32-bit result goes straight to memory");
 };
@@ -73,6 +77,15 @@ template <class R> MF_HOST_DEVICE constexpr int gemm90_tile_part()
     return part;
 }
 
+// Words that a warpgroup is told of one round of reductions along rows: from each block, of each of its rows.
+template <class C> MF_HOST_DEVICE constexpr int gemm90_told()
+{
+    if constexpr (C::ROWS)
+        return C::WIDE > 1 ? C::R::VALUES * C::GROUP_ROWS * C::WIDE : 0;
+    else
+        return 0;
+}
+
 // Where things lie in shared memory. A staging buffer has PARTS chunks, and there are DEPTH of them per warpgroup.
 template <class C, class E> struct gemm90_layout {
     static constexpr int TILE_PART = gemm90_tile_part<typename C::R>();
@@ -80,16 +93,19 @@ template <class C, class E> struct gemm90_layout {
     static constexpr int DEPTH = C::BUFFERS / PARTS, RING = at_least_one(DEPTH);
     static constexpr int STAGING = C::STAGES * C::STAGE_BYTES;
     static constexpr int VECTORS = STAGING + 2 * C::BUFFERS * CHUNK_BYTES;
-    static constexpr int BARRIERS = VECTORS + 2 * E::n_vectors * C::COLS * 4;
+    static constexpr int TOLD = VECTORS + 2 * E::n_vectors * C::COLS * 4; // per warpgroup, of two rounds
+    static constexpr int BARRIERS = TOLD + 4 * gemm90_told<C>() * 4;
     static constexpr int FULL = BARRIERS, EMPTY = FULL + 8 * C::STAGES;
     static constexpr int TILE_FULL = EMPTY + 8 * C::STAGES; // these three: per warpgroup, per buffer
     static constexpr int STAGED = TILE_FULL + 16 * C::BUFFERS;
     static constexpr int FREE = STAGED + 16 * C::BUFFERS;
     static constexpr int TURN = FREE + 16 * C::BUFFERS; // ping-pong: whose products are next
-    static constexpr int BYTES = TURN + 16;
+    static constexpr int HEARD = TURN + 16;             // as TOLD
+    static constexpr int BYTES = HEARD + (C::ROWS ? 32 : 0);
     static_assert(BYTES <= GEMM90_SHARED_LIMIT, "too many stages or buffers for shared memory");
     static_assert(E::tiles <= 1, "one tile operand comes through shared memory; load others in apply2");
     static_assert(E::tiles == 0 || C::CHUNK_COLS <= 64, "a line of a tile operand has at most 128 bytes");
+    static_assert(E::tiles == 0 || !C::ROWS || DEPTH >= C::CHUNKS, "a tile operand is read again after each reduction");
     static_assert(DEPTH >= 2 || (C::DIRECT && E::tiles == 0), "stores overlap only with two buffers or more");
 };
 
@@ -134,31 +150,35 @@ template <int size> MF_DEVICE void ring_next(ring_position &p)
 template <class C, class E> struct gemm90_walk {
     const gemm90_args<E> &p;
     u32 shared;
-    u32 rank;     // in the cluster
+    u32 rank;     // in the cluster, of those that share loads
+    i32 side;     // of those that share rows
     i32 first;    // the cluster's first tile
     i32 stride;   // clusters in the grid
     i32 total;    // cluster tiles
     i32 k_blocks; // stages per tile
 
     MF_DEVICE gemm90_walk(const gemm90_args<E> &args, u32 base)
-        : p(args), shared(base), rank(blockIdx.x % C::CLUSTER), first((i32)(blockIdx.x / C::CLUSTER)),
-          stride((i32)(gridDim.x / C::CLUSTER)), total(args.tiles_m * args.tiles_n * (C::BATCHED ? args.batches : 1)),
-          k_blocks((args.k + C::BK - 1) / C::BK)
+        : p(args), shared(base), rank(blockIdx.x % C::CLUSTER), side((i32)(blockIdx.x % C::WIDE)),
+          first((i32)(blockIdx.x / C::CLUSTER_BLOCKS)), stride((i32)(gridDim.x / C::CLUSTER_BLOCKS)),
+          total(tiles() * (C::BATCHED ? args.batches : 1)), k_blocks((args.k + C::BK - 1) / C::BK)
     {
     }
 
+    MF_DEVICE i32 tiles_n() const { return C::ROWS ? 1 : p.tiles_n; }
+    MF_DEVICE i32 tiles() const { return p.tiles_m * tiles_n(); } // cluster tiles of a product
+
     MF_DEVICE bool has(i32 turn) const { return first + turn * stride < total; }
 
-    MF_DEVICE i32 batch(i32 turn) const { return C::BATCHED ? (first + turn * stride) / (p.tiles_m * p.tiles_n) : 0; }
+    MF_DEVICE i32 batch(i32 turn) const { return C::BATCHED ? (first + turn * stride) / tiles() : 0; }
     // Where `operand`, by its bit in `shared`, lies along the maps' third dim.
     MF_DEVICE i32 item(i32 turn, u32 operand) const { return p.shared & operand ? 0 : batch(turn); }
 
     MF_DEVICE void locate(i32 turn, i32 &row, i32 &col) const
     {
         i32 tile_m, tile_n, index = first + turn * stride;
-        raster(C::BATCHED ? index % (p.tiles_m * p.tiles_n) : index, p.tiles_m, p.tiles_n, p.group, tile_m, tile_n);
+        raster(C::BATCHED ? index % tiles() : index, p.tiles_m, tiles_n(), p.group, tile_m, tile_n);
         row = (tile_m * C::CLUSTER + (i32)rank) * C::BM;
-        col = tile_n * C::COLS;
+        col = (C::ROWS ? side : tile_n) * C::COLS;
     }
 
     typedef gemm90_layout<C, E> at;
@@ -173,6 +193,8 @@ template <class C, class E> struct gemm90_walk {
     MF_DEVICE u32 staged(u32 w, u32 slot) const { return shared + at::STAGED + 8 * (w * C::BUFFERS + slot); }
     MF_DEVICE u32 free(u32 w, u32 slot) const { return shared + at::FREE + 8 * (w * C::BUFFERS + slot); }
     MF_DEVICE u32 turn(u32 w) const { return shared + at::TURN + 8 * w; }
+    MF_DEVICE u32 told(u32 w, u32 slot) const { return shared + at::TOLD + (w * 2 + slot) * gemm90_told<C>() * 4; }
+    MF_DEVICE u32 heard(u32 w, u32 slot) const { return shared + at::HEARD + 8 * (w * 2 + slot); }
     // The rows of a tile that start warpgroup w's part.
     MF_DEVICE i32 part(u32 w) const { return C::PINGPONG ? 0 : (i32)w * C::GROUP_ROWS; }
 };

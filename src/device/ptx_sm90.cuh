@@ -97,6 +97,29 @@ MF_DEVICE void cluster_sync()
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// Where `address` lies in block `rank` of the cluster.
+MF_DEVICE u32 cluster_address(u32 address, u32 rank)
+{
+    u32 remote;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+    return remote;
+}
+
+// A word for another block of the cluster, counted by a barrier there; both at cluster addresses.
+MF_DEVICE void store_remote(u32 address, u32 word, u32 bar)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(address), "r"(word),
+                 "r"(bar)
+                 : "memory");
+}
+
+MF_DEVICE u32 load_shared(u32 address)
+{
+    u32 word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+    return word;
+}
+
 // ---- tensor-map copies ----
 
 MF_DEVICE void map_prefetch(const tensor_map &map)

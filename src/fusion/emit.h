@@ -135,7 +135,7 @@ mf_status mfi_emit_device(mfi_device_code *out, const mfi_problem *p, const mfi_
 
 /* ---- products on sm_90a (emit_gemm90.c, gemm_sm90.cuh) ---- */
 
-enum { MFI_GEMM90_VARIANTS = 14, MFI_GEMM90_MAP_WORDS = 16, MFI_GEMM90_RESULTS = 3 };
+enum { MFI_GEMM90_VARIANTS = 20, MFI_GEMM90_MAP_WORDS = 16, MFI_GEMM90_RESULTS = 3 };
 
 /* How the kernel gets an operand of the chain. */
 typedef enum mfi_port {
@@ -158,6 +158,9 @@ typedef struct mfi_gemm90 {
     int results, result[MFI_GEMM90_RESULTS]; /* the operands that are stored */
     int largest;                             /* the operand that the largest absolute value goes to; -1 */
     int parts;                               /* chunks of a staging buffer */
+    bool rows;                               /* it reduces along rows */
+    int wide;                                /* blocks that share rows; 0: none reduces along them */
+    int values;                              /* reduced along a row in one round, at most */
     int64_t tiles_m, tiles_n, group, clusters, batches;
     size_t shared;
     double us; /* that its tiles are estimated to take */

@@ -504,21 +504,22 @@ static void value_function(emitter *e)
     mfi_text_add(e->out, ";\n    }\n");
 }
 
-/* What the chain's stores are to write, before their rounding. */
+/* What the chain's stores of points are to write, before their rounding. */
 static void results_function(emitter *e)
 {
     const mfi_chain *c = &e->p->chain;
     int stored[MFI_MAX_INSTR], count = 0;
     bool saturate;
     for (int i = 0; i < c->count; i++)
-        if (c->instr[i].kind == MFI_STORE)
+        if (c->instr[i].kind == MFI_STORE && !mfi_is_row_store(e->p, &c->instr[i]))
             stored[count++] = mfi_emit_stored(c, &c->instr[i], &saturate);
     mfi_text_add(e->out, "    struct results {\n");
     for (int i = 0; i < count; i++)
         mfi_text_add(e->out, "        %s r%d;\n", mfi_emit_ctype((mfi_ctype)c->instr[stored[i]].ctype), i);
     mfi_text_add(e->out,
-                 "    };\n    static MF_DEVICE results values(const args &a, const point &p, const inputs &in)\n"
-                 "    {\n        const int i = 0;\n");
+                 "    };\n    static MF_DEVICE results values(const args &a, const point &p, const inputs &in%s)\n"
+                 "    {\n        const int i = 0;\n",
+                 e->p->nreduce ? ", const row &r" : "");
     point_body(e, c->phases, "        ");
     mfi_text_add(e->out, "        return {");
     for (int i = 0; i < count; i++) {

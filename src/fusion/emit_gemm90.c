@@ -7,20 +7,36 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { SHARED_LIMIT = 232448, MOST_SCALARS = 4, MOST_ACROSS = 2, MOST_DOWN = 4 };
+enum { SHARED_LIMIT = 232448, MOST_SCALARS = 4, MOST_ACROSS = 2, MOST_DOWN = 4, MOST_WIDE = 8, FIRST_ROWS = 14 };
 
-/* rate: of what the tensor cores keep up in a large product. Fitted to 15 runs of each on one H200 (three shapes, five chains),
+/* Those from FIRST_ROWS on reduce along rows. rate: of what the tensor cores keep up in a large product. Fitted to 15 runs of each on one H200 (three shapes, five chains),
  * so that the first choice is the fastest of them, or within 1 % of it. */
 static const struct {
     int bm, bn, stages, cluster, buffers;
     bool pingpong;
     double rate;
 } configurations[MFI_GEMM90_VARIANTS] = {
-    {128, 256, 4, 2, 2, false, 1.00}, {256, 128, 4, 2, 2, false, 1.00}, {128, 256, 4, 1, 2, false, 0.98},
-    {128, 256, 3, 2, 4, false, 1.00}, {256, 128, 4, 1, 2, false, 0.98}, {128, 128, 4, 1, 2, false, 0.83},
-    {128, 128, 5, 2, 4, true, 0.88},  {128, 128, 5, 2, 3, true, 0.88},  {128, 128, 5, 1, 4, true, 0.85},
-    {128, 192, 4, 1, 3, true, 0.93},  {128, 192, 4, 1, 4, true, 0.91},  {128, 192, 5, 1, 0, true, 0.96},
-    {192, 128, 4, 2, 3, true, 0.91},  {64, 256, 4, 1, 4, true, 0.69},
+    {128, 256, 4, 2, 2, false, 1.00},
+    {256, 128, 4, 2, 2, false, 1.00},
+    {128, 256, 4, 1, 2, false, 0.98},
+    {128, 256, 3, 2, 4, false, 1.00},
+    {256, 128, 4, 1, 2, false, 0.98},
+    {128, 128, 4, 1, 2, false, 0.83},
+    {128, 128, 5, 2, 4, true, 0.88},
+    {128, 128, 5, 2, 3, true, 0.88},
+    {128, 128, 5, 1, 4, true, 0.85},
+    {128, 192, 4, 1, 3, true, 0.93},
+    {128, 192, 4, 1, 4, true, 0.91},
+    {128, 192, 5, 1, 0, true, 0.96},
+    {192, 128, 4, 2, 3, true, 0.91},
+    {64, 256, 4, 1, 4, true, 0.69},
+    /* FIRST_ROWS: */
+    {128, 128, 5, 1, 3, true, 0.85},
+    {128, 128, 4, 1, 4, true, 0.84},
+    {128, 192, 4, 1, 2, true, 0.84},
+    {128, 256, 3, 1, 4, false, 0.90},
+    {128, 256, 3, 1, 2, false, 0.90},
+    {64, 256, 3, 1, 4, true, 0.65},
 };
 
 /* ---- the problem as the kernel sees it ---- */
@@ -30,8 +46,8 @@ static bool ends_in_largest(const mfi_problem *p)
 {
     const mfi_chain *c = &p->chain;
     const mfi_instr *reduce = &c->instr[c->count - 2], *store = &c->instr[c->count - 1];
-    if (p->anchor != MFI_MATMUL || c->phases != 1 || reduce->kind != MFI_REDUCE || reduce->reduce != MF_MAX ||
-        store->kind != MFI_STORE || store->a != c->count - 2 || reduce->ctype != MFI_F32)
+    if (p->anchor != MFI_MATMUL || p->nreduce || c->phases != 1 || reduce->kind != MFI_REDUCE ||
+        reduce->reduce != MF_MAX || store->kind != MFI_STORE || store->a != c->count - 2 || reduce->ctype != MFI_F32)
         return false;
     const mfi_instr *reduced = &c->instr[reduce->a];
     const mfi_view *to = &c->operand[store->operand].view;
@@ -113,10 +129,10 @@ static bool results_fit(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
         const mfi_instr *in = &p->chain.instr[i];
         if (in->kind != MFI_STORE)
             continue;
-        if (in->axis) {
+        if (in->axis)
             g->largest = in->operand;
+        if (in->axis || mfi_is_row_store(p, in))
             continue;
-        }
         const mfi_view *d = &p->chain.operand[in->operand].view;
         MF_REFUSE_UNLESS(g->results < MFI_GEMM90_RESULTS, NO_EPILOGUE, "at most %d results", MFI_GEMM90_RESULTS);
         MF_REFUSE_UNLESS(mf_dtype_size(d->dtype) <= 4, DTYPE, "results have at most 32 bits, %s has more",
@@ -124,6 +140,29 @@ static bool results_fit(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
         MF_REFUSE_UNLESS(tile_fits(d, p), LAYOUT,
                          "rows of a result are contiguous, of a multiple of 16 bytes, and aligned to them");
         g->result[g->results++] = in->operand;
+    }
+    MF_REFUSE_UNLESS(g->results > 0, NO_EPILOGUE, "it stores no more than values of rows");
+    return true;
+}
+
+/* Reductions along rows, in f32. */
+static bool rows_fit(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
+{
+    const mfi_chain *c = &p->chain;
+    int values[MFI_MAX_INSTR] = {0};
+    MF_REFUSE_UNLESS(p->nreduce == 1 && !g->twin, NO_EPILOGUE, "reductions along rows only, of one product");
+    for (int i = 0; i < c->count; i++) {
+        const mfi_instr *in = &c->instr[i];
+        const bool known =
+            in->reduce == MF_SUM || in->reduce == MF_PROD || in->reduce == MF_MAX || in->reduce == MF_MIN;
+        MF_REFUSE_UNLESS(in->kind != MFI_SUM_K, NO_EPILOGUE, "sums along k");
+        MF_REFUSE_UNLESS(in->kind != MFI_APPLY || in->op == MF_OP_WHERE ||
+                             mfi_op_defined((mf_op)in->op, (mfi_ctype)in->from),
+                         NO_EPILOGUE, "an operation that is not defined for its dtype");
+        MF_REFUSE_UNLESS(in->kind != MFI_REDUCE || (known && in->ctype == MFI_F32), NO_EPILOGUE,
+                         "sums, products, maxima and minima in f32 only");
+        if (in->kind == MFI_REDUCE && ++values[in->level] > g->values)
+            g->values = values[in->level];
     }
     return true;
 }
@@ -152,10 +191,10 @@ static bool suits(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, mfi_bi
     MF_REFUSE_UNLESS(g->batches > 0 && g->batches < 1 << 20 && mm->m > 0 && mm->n > 0 && mm->k > 0 && mm->m < 1 << 30 &&
                          mm->n < 1 << 30 && mm->k < 1 << 30,
                      SIZE, "extents from 1 to 2^30, up to 2^20 products");
-    MF_REFUSE_UNLESS(p->nreduce == 0 && p->chain.phases == 0 && mfi_chain_is_elementwise(&p->chain) &&
-                         !mfi_chain_has_extents(&p->chain),
-                     NO_EPILOGUE, "elementwise chains, and the largest absolute value, only");
-    return results_fit(g, p, bid);
+    g->rows = p->chain.phases > 0;
+    MF_REFUSE_UNLESS((g->rows || mfi_chain_is_elementwise(&p->chain)) && !mfi_chain_has_extents(&p->chain), NO_EPILOGUE,
+                     "elementwise chains, reductions along rows, and the largest absolute value, only");
+    return (!g->rows || rows_fit(g, p, bid)) && results_fit(g, p, bid);
 }
 
 /* ---- ports ---- */
@@ -171,10 +210,15 @@ static int widest(const mfi_gemm90 *g, const mfi_problem *p)
     return most;
 }
 
-int mfi_gemm90_chunk(const mfi_gemm90 *g, const mfi_problem *p)
+static int chunk_columns(const mfi_gemm90 *g, const mfi_problem *p, int bn)
 {
     int columns = 128 / widest(g, p);
-    return g->bn / (g->twin ? 2 : 1) % columns ? columns / 2 : columns;
+    return bn / (g->twin ? 2 : 1) % columns ? columns / 2 : columns;
+}
+
+int mfi_gemm90_chunk(const mfi_gemm90 *g, const mfi_problem *p)
+{
+    return chunk_columns(g, p, g->bn);
 }
 
 static bool widens_to_float(mf_dtype dtype)
@@ -204,7 +248,7 @@ static bool assign_ports(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
     for (int i = 0; i < p->chain.count; i++) {
         const mfi_instr *in = &p->chain.instr[i];
         int o = in->operand;
-        if (in->kind != MFI_LOAD || g->port[o] != MFI_PORT_NONE)
+        if (in->kind != MFI_LOAD || in->level || g->port[o] != MFI_PORT_NONE)
             continue;
         const mfi_view *v = &p->chain.operand[o].view;
         MF_REFUSE_UNLESS(v->alignment >= (int)mf_dtype_size(v->dtype), LAYOUT, "operand %d is not aligned", o);
@@ -226,13 +270,21 @@ static bool assign_ports(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
 
 /* ---- the configuration ---- */
 
-static size_t shared_bytes(int i, const mfi_gemm90 *g)
+/* Blocks side by side that share rows; 0: none. */
+static int wide(int i, const mfi_gemm90 *g, const mfi_problem *p)
 {
+    return g->rows ? (int)mfi_min64(mfi_ceil_div(p->u.matmul.n, configurations[i].bn), MOST_WIDE + 1) : 0;
+}
+
+static size_t shared_bytes(int i, const mfi_gemm90 *g, const mfi_problem *p)
+{
+    int across = wide(i, g, p), rows = configurations[i].bm / (configurations[i].pingpong ? 1 : 2);
+    int told = across > 1 ? 4 * g->values * rows * across * 4 : 0;
     int stage = (configurations[i].bm + configurations[i].bn) * 128;
     int bytes = configurations[i].stages * stage + 2 * configurations[i].buffers * 64 * 128 +
                 2 * g->across * configurations[i].bn * 4 + 16 * configurations[i].stages +
                 48 * configurations[i].buffers + 16;
-    return (size_t)bytes;
+    return (size_t)(bytes + told + (g->rows ? 32 : 0));
 }
 
 /* Buffers of staging none: a 32-bit result straight from registers. fp8's sums have parts of a stage's beside them. */
@@ -242,9 +294,14 @@ static bool fits(int i, const mfi_gemm90 *g, const mfi_problem *p)
     const int rows = configurations[i].bm / (configurations[i].pingpong ? 1 : 2);
     bool shares = !g->b_mn || bn / 64 % configurations[i].cluster == 0;
     bool halves = !g->twin || bn % 128 == 0;
+    /* a tile operand stays while its rows are reduced */
+    int chunks = rows / 64 * (bn / chunk_columns(g, p, bn));
+    if (g->rows != (i >= FIRST_ROWS) || wide(i, g, p) > MOST_WIDE ||
+        (g->rows && g->tile >= 0 && buffers < g->parts * chunks))
+        return false;
     bool staged = buffers ? buffers >= 2 * g->parts : g->results == 1 && widest(g, p) == 4;
     bool registers = !is_fp8(p->u.matmul.a.dtype) || (rows / 64 * bn <= 256 && rows / 64 * bn % 128 == 0);
-    return shared_bytes(i, g) <= SHARED_LIMIT && shares && halves && staged && registers;
+    return shared_bytes(i, g, p) <= SHARED_LIMIT && shares && halves && staged && registers;
 }
 
 /* Instructions of the chain for an element, with what brings its operands and packs its result. */
@@ -259,6 +316,8 @@ static double chain_work(const mfi_problem *p)
     double work = 9;
     for (int i = 0; i < p->chain.count; i++) {
         const mfi_instr *in = &p->chain.instr[i];
+        if (in->level)
+            continue;
         int own = in->kind == MFI_LOAD ? 2 : in->kind == MFI_APPLY ? 24 : in->kind == MFI_STORE ? 3 : 0;
         for (size_t k = 0; k < MFI_COUNT(known) && in->kind == MFI_APPLY; k++)
             own = (int)known[k].op == in->op ? known[k].work : own;
@@ -267,21 +326,30 @@ static double chain_work(const mfi_problem *p)
     return work;
 }
 
+/* Clusters that run together: larger ones must fit into groups of 16 multiprocessors. */
+static int64_t most_clusters(const mfi_caps *c, int blocks)
+{
+    const int group = 16;
+    int64_t most = blocks <= 2 ? c->multiprocessors / blocks : c->multiprocessors / group * (group / blocks);
+    return mfi_max64(most, 1);
+}
+
 /* Every round of tiles is done whole. Cooperating warpgroups multiply, then both run the chain; in ping-pong one runs it
  * while the other multiplies, but for the last tile. */
 static double estimate(int i, const mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c)
 {
     const double lanes_a_us = 128 * 1700, start_us = 2.5, pair_us = 0.8;
     int rows = configurations[i].bm * configurations[i].cluster, columns = configurations[i].bn / (g->twin ? 2 : 1);
+    const int across = wide(i, g, p), blocks = across ? across : configurations[i].cluster;
     int64_t tiles = mfi_ceil_div(p->u.matmul.m, rows) * mfi_ceil_div(p->u.matmul.n, columns) * g->batches;
-    double rounds = (double)mfi_ceil_div(tiles, mfi_max64(c->multiprocessors / configurations[i].cluster, 1));
+    double rounds = (double)mfi_ceil_div(across ? tiles / across : tiles, most_clusters(c, blocks));
     double elements = (double)configurations[i].bm * columns, rate = configurations[i].rate * c->tensor_flops_per_us;
     /* fp8 as bf16: cuBLASLt's bids take it so too, and in one run on an H200 it was faster with what it can express */
     double product = (g->twin ? 4 : 2) * elements * (double)p->u.matmul.k * c->multiprocessors / rate;
-    double chain = elements * chain_work(p) / lanes_a_us;
+    double chain = elements * chain_work(p) * (1 + 0.5 * p->chain.phases) / lanes_a_us;
     double main = configurations[i].pingpong ? rounds * (product > chain / 2 ? product : chain / 2) + chain
                                              : rounds * (product + chain);
-    return main + start_us + (configurations[i].cluster > 1 ? pair_us : 0);
+    return main + start_us + (blocks > 1 ? pair_us : 0);
 }
 
 static void use(mfi_gemm90 *g, int i, const mfi_problem *p, const mfi_caps *c)
@@ -294,8 +362,10 @@ static void use(mfi_gemm90 *g, int i, const mfi_problem *p, const mfi_caps *c)
     g->pingpong = configurations[i].pingpong;
     g->tiles_m = mfi_ceil_div(p->u.matmul.m, g->bm * g->cluster);
     g->tiles_n = mfi_ceil_div(p->u.matmul.n, g->bn / (g->twin ? 2 : 1));
-    g->clusters = mfi_min64(mfi_max64(c->multiprocessors / g->cluster, 1), g->tiles_m * g->tiles_n * g->batches);
-    g->shared = shared_bytes(i, g);
+    g->wide = wide(i, g, p);
+    g->clusters = mfi_min64(most_clusters(c, g->wide ? g->wide : g->cluster),
+                            g->tiles_m * (g->wide ? 1 : g->tiles_n) * g->batches);
+    g->shared = shared_bytes(i, g, p);
     g->us = estimate(i, g, p, c);
     int64_t least = 0;
     for (int group = 4; group <= 16; group *= 2) { /* the smallest footprint of the tiles that run together */
@@ -428,6 +498,85 @@ static void epilogue(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
     mfi_text_add(out, "};\n\n");
 }
 
+/* What the chain reads at two neighbours, and where the first is. */
+static void take(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
+{
+    mfi_text_add(
+        out, "    template <class E>\n    static MF_DEVICE void take(const args &a, const mf::epilogue_ports<E> &in, "
+             "float v0, float v1, chain<1>::inputs &x, chain<1>::inputs &y, chain<1>::point &p)\n    {\n"
+             "        x.acc[0] = v0;\n        y.acc[0] = v1;\n");
+    mfi_text_add(out, "%s        p.c[%d] = in.row;\n        p.c[%d] = in.col;\n",
+                 g->batched ? "        p.c[0] = in.batch;\n" : "", p->ndim - 2, p->ndim - 1);
+    if (g->twin)
+        mfi_text_add(out, "        x.acc1[0] = in.twin[0];\n        y.acc1[0] = in.twin[1];\n");
+    for (int o = 0; o < p->chain.operands; o++)
+        take_port(out, p, g, o);
+    mfi_text_add(out, "    }\n");
+}
+
+/* Two neighbours' values, as they are stored. */
+static void finish(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
+{
+    const char *rows = g->rows ? ", w" : "";
+    mfi_text_add(out,
+                 "    template <class E>\n    static MF_DEVICE void finish(const args &a, const "
+                 "mf::epilogue_ports<E> &in, float v0, float v1, mf::u32 (&bits)[COUNT][2], %s)\n    {\n"
+                 "        chain<1>::inputs x, y;\n        chain<1>::point p;\n        take(a, in, v0, v1, x, y, p);\n"
+                 "        const chain<1>::results r = chain<1>::values(a, p, x%s);\n        p.c[%d]++;\n"
+                 "        const chain<1>::results s = chain<1>::values(a, p, y%s);\n",
+                 g->rows ? "const row &w" : "mf::u32 &largest", rows, p->ndim - 1, rows);
+    for (int i = 0, value = 0, n = 0; i < p->chain.count; i++) {
+        const mfi_instr *in = &p->chain.instr[i];
+        bool saturate;
+        if (in->kind != MFI_STORE || mfi_is_row_store(p, in))
+            continue;
+        (void)mfi_emit_stored(&p->chain, in, &saturate);
+        if (in->axis)
+            mfi_text_add(out, "        mf::largest2(largest, in, r.r%d, s.r%d);\n", value, value);
+        else
+            mfi_text_add(out, "        mf::pack2<%s, %s>(bits[%d], r.r%d, s.r%d);\n",
+                         mfi_emit_storage(p->chain.operand[in->operand].view.dtype), word(saturate), n++, value, value);
+        value++;
+    }
+    mfi_text_add(out, "    }\n");
+}
+
+/* Which values are reduced in each phase, and the chain's functions for it. */
+static void reductions(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
+{
+    mfi_text_add(out,
+                 "    typedef chain<1>::row row;\n    static constexpr int PHASES = %d, VALUES = %d;\n"
+                 "    static MF_HOST_DEVICE constexpr int values(int phase)\n    {\n        return ",
+                 p->chain.phases, g->values);
+    for (int phase = 0; phase < p->chain.phases; phase++) {
+        int values = 0;
+        for (int i = 0; i < p->chain.count; i++)
+            values += p->chain.instr[i].kind == MFI_REDUCE && p->chain.instr[i].level == phase + 1;
+        mfi_text_add(out, "phase == %d ? %d : ", phase, values);
+    }
+    mfi_text_add(
+        out,
+        "0;\n    }\n    template <int P> static MF_DEVICE void start(row &w) { chain<1>::start(mf::phase<P>(), w); }\n"
+        "    template <int P, class E>\n    static MF_DEVICE void add(const args &a, const mf::epilogue_ports<E> "
+        "&in, float v0, float v1, row &w)\n    {\n%s"
+        "        chain<1>::inputs x, y;\n        chain<1>::point p;\n        take(a, in, v0, v1, x, y, p);\n"
+        "        chain<1>::add(mf::phase<P>(), a, p, x, 0, w);\n        p.c[%d]++;\n"
+        "        chain<1>::add(mf::phase<P>(), a, p, y, 0, w);\n    }\n",
+        p->u.matmul.n % g->bn ? "        if (in.col >= in.cols)\n            return;\n" : "", p->ndim - 1);
+    mfi_text_add(out, "    template <int P, class F> static MF_DEVICE void across(row &w, F &f) { "
+                      "chain<1>::across(mf::phase<P>(), w, f); }\n"
+                      "    template <class E> static MF_DEVICE chain<1>::point place(const mf::epilogue_ports<E> &in)\n"
+                      "    {\n        chain<1>::point p;\n");
+    mfi_text_add(out, "%s        p.c[%d] = in.row;\n        p.c[%d] = 0;\n        return p;\n    }\n",
+                 g->batched ? "        p.c[0] = in.batch;\n" : "", p->ndim - 2, p->ndim - 1);
+    mfi_text_add(
+        out,
+        "    template <int P, class E>\n    static MF_DEVICE void derive(const args &a, const "
+        "mf::epilogue_ports<E> &in, row &w)\n    {\n        chain<1>::derive(mf::phase<P>(), a, place(in), w);\n"
+        "    }\n    template <class E>\n    static MF_DEVICE void finish_row(const args &a, const "
+        "mf::epilogue_ports<E> &in, const row &w)\n    {\n        chain<1>::finish_row(a, place(in), w);\n    }\n");
+}
+
 /* What is stored of two neighbours. */
 static void results(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
 {
@@ -442,45 +591,22 @@ static void results(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
         mfi_text_add(out, "%zu%s", mf_dtype_size(p->chain.operand[g->result[r]].view.dtype),
                      r + 1 < g->results ? " : " : "");
     }
-    mfi_text_add(out,
-                 ";\n    }\n    template <class E>\n    static MF_DEVICE void finish(const args &a, const "
-                 "mf::epilogue_ports<E> &in, float v0, float v1, mf::u32 (&bits)[COUNT][2], mf::u32 &largest)\n    {\n"
-                 "        chain<1>::inputs x, y;\n        chain<1>::point p;\n"
-                 "        x.acc[0] = v0;\n        y.acc[0] = v1;\n");
-    mfi_text_add(out, "%s        p.c[%d] = in.row;\n        p.c[%d] = in.col;\n",
-                 g->batched ? "        p.c[0] = in.batch;\n" : "", p->ndim - 2, p->ndim - 1);
-    if (g->twin)
-        mfi_text_add(out, "        x.acc1[0] = in.twin[0];\n        y.acc1[0] = in.twin[1];\n");
-    for (int o = 0; o < p->chain.operands; o++)
-        take_port(out, p, g, o);
-    mfi_text_add(out,
-                 "        const chain<1>::results r = chain<1>::values(a, p, x);\n        p.c[%d]++;\n"
-                 "        const chain<1>::results s = chain<1>::values(a, p, y);\n",
-                 p->ndim - 1);
-    for (int i = 0, value = 0, n = 0; i < p->chain.count; i++) {
-        const mfi_instr *in = &p->chain.instr[i];
-        bool saturate;
-        if (in->kind != MFI_STORE)
-            continue;
-        (void)mfi_emit_stored(&p->chain, in, &saturate);
-        if (in->axis)
-            mfi_text_add(out, "        mf::largest2(largest, in, r.r%d, s.r%d);\n", value, value);
-        else
-            mfi_text_add(out, "        mf::pack2<%s, %s>(bits[%d], r.r%d, s.r%d);\n",
-                         mfi_emit_storage(p->chain.operand[in->operand].view.dtype), word(saturate), n++, value, value);
-        value++;
-    }
-    mfi_text_add(out, "    }\n};\n\n");
+    mfi_text_add(out, ";\n    }\n");
+    take(out, p, g);
+    if (g->rows)
+        reductions(out, p, g);
+    finish(out, p, g);
+    mfi_text_add(out, "};\n\n");
 }
 
 static void kernel_text(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
 {
     mfi_text_add(out,
                  "struct kernel_args {\n    mf::tensor_map a, b, t, d[%d]%s;\n    mf::gemm90_args<epilogue> p;\n};\n\n"
-                 "typedef mf::gemm90_config<%s, results, %d, %d, %d, %d, %s, %s, %s, %d, %s, %s> config;\n\n",
+                 "typedef mf::gemm90_config<%s, results, %d, %d, %d, %d, %s, %s, %s, %d, %s, %s, %d> config;\n\n",
                  g->results, g->twin ? ", b2" : "", mfi_emit_storage(p->u.matmul.a.dtype), g->bm, g->bn, g->stages,
                  g->cluster, word(g->pingpong), word(g->a_mn), word(g->b_mn), g->buffers, word(g->twin),
-                 word(g->batched));
+                 word(g->batched), g->wide);
 }
 
 mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm90 *g)
@@ -504,7 +630,7 @@ mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm9
             "    %s(const __grid_constant__ kernel_args k)\n{\n"
             "    extern __shared__ __align__(1024) unsigned char memory[];\n"
             "    mf::gemm90<config, epilogue>(memory, k.a, k.b, k.%s, k.d, k.t, k.p);\n}\n",
-            g->cluster, out->name, g->twin ? "b2" : "b");
+            g->wide ? g->wide : g->cluster, out->name, g->twin ? "b2" : "b");
         out->text = mfi_text_take(&text);
     }
     mfi_text_free(&text);

@@ -58,7 +58,7 @@ typedef struct mfi_operand {
 /* Evaluation order with reductions: phase 0 evaluates what REDUCE instructions of level 1 need, over the row; then level-1 row
  * values are known; phase 1 feeds level-2 reductions; … the last phase evaluates stores. Element values may be recomputed
  * in each phase. A row value has the same value for all points that differ only in the last nreduce dims.
- * MATMUL (beside.c): nreduce is 0, and phases 1, if something is reduced beside the product, over those dims along which the operand that
+ * MATMUL (pair_rows.c): nreduce may be 1, along rows of the result. Else (beside.c) it is 0, and phases 1, if something is reduced beside the product, over those dims along which the operand that
  * stores it has stride 0. */
 typedef struct mfi_chain {
     int count, operands, phases; /* phases: number of reduction levels, 0 for a plain map */

@@ -238,6 +238,16 @@ static mf_status join_products(bool *joined, mf_plan *plan, int index)
     return pair ? absorb(joined, plan, index, maker, pair) : MF_OK;
 }
 
+/* Let product `index` go on with rows of its result that another step reduces, where that pays. */
+static mf_status join_rows(bool *joined, mf_plan *plan, int index)
+{
+    mfi_problem *pair;
+    int reader;
+    MF_TRY(mfi_pair_rows(&pair, &reader, plan->schedule, index));
+    *joined = false;
+    return pair ? absorb(joined, plan, index, reader, pair) : MF_OK;
+}
+
 /* What the CPU's providers refuse is not tried there; nor are results that were to be rounded before they are reduced. */
 static mf_status join_all_beside(mf_plan *plan)
 {
@@ -246,6 +256,8 @@ static mf_status join_all_beside(mf_plan *plan)
     for (int i = 0; i < plan->schedule->steps && wanted;) {
         bool joined; /* an earlier step may be gone */
         MF_TRY(join_beside(&joined, plan, i));
+        if (!joined)
+            MF_TRY(join_rows(&joined, plan, i));
         i = joined ? 0 : i + 1;
     }
     return MF_OK;

@@ -109,6 +109,10 @@ mf_status mfi_schedule_join_solve(mfi_schedule *s, int index, int reader, mfi_pr
  * mfi_schedule_part_beside parts it again. */
 mf_status mfi_pair_matmul(mfi_problem **out, int *maker, const mfi_schedule *s, int index, bool round);
 
+/* pair_rows.c: step `product` with step *reader, which reduces its result along rows, or NULL in *out. As mfi_beside's, with
+ * nreduce 1. */
+mf_status mfi_pair_rows(mfi_problem **out, int *reader, const mfi_schedule *s, int product);
+
 /* beside.c: step `product` with what step `reduction` makes of its result or of one of its operands, or NULL in *out. Put it
  * in the place of both; or both in its place. */
 mf_status mfi_beside(mfi_problem **out, const mfi_schedule *s, int product, int reduction);

@@ -519,6 +519,7 @@ bool mfi_lt_match(mfi_lt_epilogue *out, const mfi_problem *p, bool row_major, mf
 {
     match m = {.p = p, .row_major = row_major, .bid = bid, .beside = -1, .beside_store = -1};
     int stores[2] = {-1, -1}, count = 0;
+    MF_REFUSE_UNLESS(!p->nreduce, NO_EPILOGUE, "what is reduced along rows is used in them");
     for (int i = 0; i < p->chain.count; i++)
         if (!evaluate(&m, i, stores, &count))
             return false;

@@ -32,7 +32,10 @@ static bool query(const mfi_problem *p, const mfi_caps *c, mfi_bid *bid)
     bid->launches = g.largest < 0 ? 1 : 2;
     double memory = (double)bid->bytes / (0.9 * c->bytes_per_us);
     bid->cost_us = (g.us > memory ? g.us : memory) + bid->launches * c->launch_us;
-    snprintf(bid->kernel, sizeof bid->kernel, "mf_gemm %dx%d%s", g.bm, g.bn, g.cluster > 1 ? " in pairs" : "");
+    snprintf(bid->kernel, sizeof bid->kernel, "mf_gemm %dx%d%s", g.bm, g.bn,
+             g.wide > 1      ? " in rows"
+             : g.cluster > 1 ? " in pairs"
+                             : "");
     return true;
 }
 
@@ -174,8 +177,8 @@ static mf_status run(void *opaque, const mfi_run *r)
         words[s->words.data + o] = mfi_run_address(r, &p->chain.operand[o].view);
     if (g->largest >= 0)
         MF_TRY(mfi_cuda_zero_async(address(r, &p->chain.operand[g->largest].view), sizeof(float), r->stream));
-    return mfi_jit_launch(s->module, r->context, (int)(g->clusters * g->cluster), g->layout.threads, g->shared, words,
-                          (size_t)s->words.count * sizeof *words, r->stream);
+    return mfi_jit_launch(s->module, r->context, (int)(g->clusters * (g->wide ? g->wide : g->cluster)),
+                          g->layout.threads, g->shared, words, (size_t)s->words.count * sizeof *words, r->stream);
 }
 
 static mf_status kernel(void *opaque, int index, mf_kernel_info *out)
