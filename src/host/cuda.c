@@ -47,7 +47,8 @@ CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent 
     X(cuFuncGetAttribute)                                                                                              \
     X(cuFuncSetAttribute)                                                                                              \
     X(cuLaunchKernel)                                                                                                  \
-    X(cuLaunchKernelEx)
+    X(cuLaunchKernelEx)                                                                                                \
+    X(cuOccupancyMaxActiveClusters)
 
 /* cuda.h maps names to versions (cuMemAlloc to cuMemAlloc_v2) by macros; both expansions below follow it. */
 #define TEXT_(name) #name
@@ -460,6 +461,24 @@ mf_status mfi_cuda_function_shared(void *function, size_t bytes)
     MF_TRY(usable());
     return check(cu.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes),
                  "cuFuncSetAttribute");
+}
+
+mf_status mfi_cuda_most_clusters(int *out, void *function, int blocks, int threads, size_t shared)
+{
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                                   .value.clusterDim = {.x = (unsigned)blocks, .y = 1, .z = 1}};
+    const CUlaunchConfig config = {.gridDimX = (unsigned)blocks,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = (unsigned)threads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .sharedMemBytes = (unsigned)shared,
+                                   .attrs = &attribute,
+                                   .numAttrs = 1};
+    *out = 0;
+    MF_TRY(usable());
+    return check(cu.cuOccupancyMaxActiveClusters(out, function, &config), "cuOccupancyMaxActiveClusters");
 }
 
 mf_status mfi_cuda_launch(void *function, const int grid[3], const int block[3], size_t shared, void *stream,

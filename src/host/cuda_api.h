@@ -41,6 +41,8 @@ mf_status mfi_cuda_module_load(void **module, void **function, const void *cubin
 void mfi_cuda_module_unload(void *module);
 mf_status mfi_cuda_function_attribute(int *out, void *function, int attribute);
 mf_status mfi_cuda_function_shared(void *function, size_t bytes); /* raises the dynamic shared memory limit */
+/* How many clusters of so many blocks run at the same time. */
+mf_status mfi_cuda_most_clusters(int *out, void *function, int blocks, int threads, size_t shared);
 mf_status mfi_cuda_launch(void *function, const int grid[3], const int block[3], size_t shared, void *stream,
                           void **args, bool early); /* early: may start while what is ahead in the stream ends */
 bool mfi_cuda_forked(void);                         /* this process forked after CUDA was opened */

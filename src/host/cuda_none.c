@@ -151,6 +151,13 @@ mf_status mfi_cuda_function_shared(void *function, size_t bytes)
     return not_built();
 }
 
+mf_status mfi_cuda_most_clusters(int *out, void *function, int blocks, int threads, size_t shared)
+{
+    *out = 0;
+    (void)function, (void)blocks, (void)threads, (void)shared;
+    return not_built();
+}
+
 mf_status mfi_cuda_launch(void *function, const int grid[3], const int block[3], size_t shared, void *stream,
                           void **args, bool early)
 {

@@ -77,6 +77,18 @@ static mf_status make(state *s, const mfi_caps *c, mfi_bid *bid)
     return c->present ? mfi_cuda_function_shared(s->module->function, g->shared) : MF_OK;
 }
 
+/* As many clusters as run at once: with one more, all would wait for it. */
+static mf_status fit_clusters(state *s)
+{
+    mfi_gemm90 *g = &s->gemm;
+    int most;
+    if (!s->module->function || g->wide < 2)
+        return MF_OK;
+    MF_TRY(mfi_cuda_most_clusters(&most, s->module->function, g->wide, g->layout.threads, g->shared));
+    g->clusters = mfi_min64(g->clusters, mfi_max64(most, 1));
+    return MF_OK;
+}
+
 static void destroy(void *opaque)
 {
     state *s = opaque;
@@ -94,6 +106,8 @@ static mf_status prepare(void **out, const mfi_problem *p, const mfi_caps *c, mf
     mf_status status = mfi_gemm90_flatten(&s->problem, p);
     if (status == MF_OK)
         status = make(s, c, bid);
+    if (status == MF_OK)
+        status = fit_clusters(s);
     if (status != MF_OK) {
         destroy(s);
         return status;
