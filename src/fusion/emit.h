@@ -177,6 +177,8 @@ mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm9
 /* Argument words: tensor maps, left 0, of the left factor, the right, the tile operand, the results and a twin's right, then
  * what follows; words->data: the operands' pointers. */
 int mfi_gemm90_maps(const mfi_gemm90 *g);
+/* Bytes of an element of the widest result, or of the tile operand. */
+int mfi_gemm90_widest(const mfi_gemm90 *g, const mfi_problem *p);
 /* Columns of a chunk of staging. */
 int mfi_gemm90_chunk(const mfi_gemm90 *g, const mfi_problem *p);
 mf_status mfi_gemm90_words(mfi_words *words, const mfi_problem *p, const mfi_gemm90 *g);

@@ -1,16 +1,11 @@
 /* Products on sm_90a with any elementwise chain, as instances of gemm_sm90.cuh: which configuration, how each operand of the
- * chain reaches it, the text, the arguments. */
+ * chain reaches it, the arguments. emit_gemm90_text.c writes them. */
 #include "emit.h"
-
-#include <stdio.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 enum { SHARED_LIMIT = 232448, MOST_SCALARS = 4, MOST_ACROSS = 2, MOST_DOWN = 4, MOST_WIDE = 8, FIRST_ROWS = 14 };
 
-/* Those from FIRST_ROWS on reduce along rows. rate: of what the tensor cores keep up in a large product. Fitted to 15 runs of each on one H200 (three shapes, five chains),
- * so that the first choice is the fastest of them, or within 1 % of it. */
+/* Those from FIRST_ROWS on reduce along rows. rate: of what the tensor cores keep up in a large product. Fitted to 15 runs of each
+ * on one H200 (three shapes, five chains), so that the first choice is the fastest of them, or within 1 % of it. */
 static const struct {
     int bm, bn, stages, cluster, buffers;
     bool pingpong;
@@ -199,8 +194,7 @@ static bool suits(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, mfi_bi
 
 /* ---- ports ---- */
 
-/* Bytes of an element of the widest result, or of the tile operand. */
-static int widest(const mfi_gemm90 *g, const mfi_problem *p)
+int mfi_gemm90_widest(const mfi_gemm90 *g, const mfi_problem *p)
 {
     int most = g->tile < 0 ? 1 : 2;
     for (int r = 0; r < g->results; r++) {
@@ -212,7 +206,7 @@ static int widest(const mfi_gemm90 *g, const mfi_problem *p)
 
 static int chunk_columns(const mfi_gemm90 *g, const mfi_problem *p, int bn)
 {
-    int columns = 128 / widest(g, p);
+    int columns = 128 / mfi_gemm90_widest(g, p);
     return bn / (g->twin ? 2 : 1) % columns ? columns / 2 : columns;
 }
 
@@ -239,7 +233,7 @@ static mfi_port port_of(const mfi_gemm90 *g, const mfi_problem *p, int operand)
     if (strides[0] == 0 && g->across < MOST_ACROSS)
         return MFI_PORT_ACROSS;
     bool half = v->dtype == MF_BF16 || v->dtype == MF_F16;
-    return half && widest(g, p) < 4 && g->tile < 0 && tile_fits(v, p) ? MFI_PORT_TILE : MFI_PORT_DIRECT;
+    return half && mfi_gemm90_widest(g, p) < 4 && g->tile < 0 && tile_fits(v, p) ? MFI_PORT_TILE : MFI_PORT_DIRECT;
 }
 
 static bool assign_ports(mfi_gemm90 *g, const mfi_problem *p, mfi_bid *bid)
@@ -281,10 +275,11 @@ static size_t shared_bytes(int i, const mfi_gemm90 *g, const mfi_problem *p)
     int across = wide(i, g, p), rows = configurations[i].bm / (configurations[i].pingpong ? 1 : 2);
     int told = across > 1 ? 4 * g->values * rows * across * 4 : 0;
     int stage = (configurations[i].bm + configurations[i].bn) * 128;
-    int bytes = configurations[i].stages * stage + 2 * configurations[i].buffers * 64 * 128 +
+    int own = configurations[i].stages * stage + 2 * configurations[i].buffers * 64 * 128 +
                 2 * g->across * configurations[i].bn * 4 + 16 * configurations[i].stages +
                 48 * configurations[i].buffers + 16;
-    return (size_t)(bytes + told + (g->rows ? 32 : 0));
+    int bytes = own + told + (g->rows ? 32 : 0);
+    return (size_t)bytes;
 }
 
 /* Buffers of staging none: a 32-bit result straight from registers. fp8's sums have parts of a stage's beside them. */
@@ -299,7 +294,7 @@ static bool fits(int i, const mfi_gemm90 *g, const mfi_problem *p)
     if (g->rows != (i >= FIRST_ROWS) || wide(i, g, p) > MOST_WIDE ||
         (g->rows && g->tile >= 0 && buffers < g->parts * chunks))
         return false;
-    bool staged = buffers ? buffers >= 2 * g->parts : g->results == 1 && widest(g, p) == 4;
+    bool staged = buffers ? buffers >= 2 * g->parts : g->results == 1 && mfi_gemm90_widest(g, p) == 4;
     bool registers = !is_fp8(p->u.matmul.a.dtype) || (rows / 64 * bn <= 256 && rows / 64 * bn % 128 == 0);
     return shared_bytes(i, g, p) <= SHARED_LIMIT && shares && halves && staged && registers;
 }
@@ -398,243 +393,6 @@ bool mfi_gemm90_choose(mfi_gemm90 *g, const mfi_problem *p, const mfi_caps *c, i
     use(g, best, p, c);
     MF_REFUSE_UNLESS(g->tiles_m * g->tiles_n * g->batches < 1 << 30, SIZE, "the result has too many tiles");
     return true;
-}
-
-/* ---- the text ---- */
-
-static const char *word(bool value)
-{
-    return value ? "true" : "false";
-}
-
-/* An element of an operand as it is computed with; row, column: NULL where it does not vary along them. */
-static void element(mfi_text *out, const mfi_problem *p, int operand, const char *batch, const char *row,
-                    const char *column)
-{
-    const mfi_view *v = &p->chain.operand[operand].view;
-    const char *const at[3] = {batch, row, column};
-    int terms = 0;
-    mfi_text_add(out, "mf::widen(((const %s *)a.data[%d])[", mfi_emit_storage(v->dtype), operand);
-    for (int i = p->ndim == 3 ? 0 : 1, d = 0; i < 3; i++, d++)
-        if (v->strides[d] && at[i])
-            mfi_text_add(out, "%s(mf::i64)(%s) * a.stride[%d][%d]", terms++ ? " + " : "", at[i], operand, d);
-    mfi_text_add(out, terms ? "])" : "0])");
-}
-
-static void vector_function(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g, mfi_port port)
-{
-    bool down = port == MFI_PORT_DOWN, one = port == MFI_PORT_SCALAR;
-    mfi_text_add(out, "    static MF_DEVICE float %s(const args &a, int port%s%s)\n    {\n",
-                 one    ? "scalar"
-                 : down ? "m_vector"
-                        : "n_vector",
-                 one ? "" : ", mf::i32 at", g->batched ? ", mf::i32 batch" : "");
-    for (int o = 0; o < p->chain.operands; o++)
-        if (g->port[o] == port) {
-            mfi_text_add(out, "        if (port == %d)\n            return ", g->number[o]);
-            element(out, p, o, "batch", down ? "at" : NULL, down || one ? NULL : "at");
-            mfi_text_add(out, ";\n");
-        }
-    mfi_text_add(out, "        return 0;\n    }\n");
-}
-
-static void take_port(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g, int o)
-{
-    switch (g->port[o]) {
-    case MFI_PORT_SCALAR:
-        mfi_text_add(out, "        x.x%d.v[0] = y.x%d.v[0] = in.scalar[%d];\n", o, o, g->number[o]);
-        break;
-    case MFI_PORT_ACROSS:
-        mfi_text_add(out, "        x.x%d.v[0] = in.across[%d][0];\n        y.x%d.v[0] = in.across[%d][1];\n", o,
-                     g->number[o], o, g->number[o]);
-        break;
-    case MFI_PORT_DOWN:
-        mfi_text_add(out, "        x.x%d.v[0] = y.x%d.v[0] = in.down[%d];\n", o, o, g->number[o]);
-        break;
-    case MFI_PORT_TILE:
-        mfi_text_add(out, "        x.x%d.v[0] = in.tile[0][0];\n        y.x%d.v[0] = in.tile[0][1];\n", o, o);
-        break;
-    case MFI_PORT_DIRECT:
-        mfi_text_add(out,
-                     "        x.x%d.v[0] = y.x%d.v[0] = {};\n        if (in.row < in.rows && in.col < in.cols) {\n"
-                     "            x.x%d.v[0] = ",
-                     o, o, o);
-        element(out, p, o, "in.batch", "in.row", "in.col");
-        mfi_text_add(out, ";\n            y.x%d.v[0] = ", o);
-        element(out, p, o, "in.batch", "in.row", "in.col + 1");
-        mfi_text_add(out, ";\n        }\n");
-        break;
-    case MFI_PORT_NONE:
-        break;
-    }
-}
-
-static void epilogue(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
-{
-    mfi_text_add(out,
-                 "typedef args epilogue_args;\n\nstruct epilogue : mf::epilogue_none {\n"
-                 "    typedef epilogue_args args;\n    typedef %s tile_type;\n"
-                 "    static constexpr int n_vectors = %d, m_vectors = %d, scalars = %d, tiles = %d;\n",
-                 mfi_emit_storage(g->tile < 0 ? MF_BF16 : p->chain.operand[g->tile].view.dtype), g->across, g->down,
-                 g->scalars, g->tile >= 0);
-    if (g->buffers == 0) {
-        const int d = g->result[0];
-        mfi_text_add(out, "    static MF_DEVICE mf::u32 *out(const args &a, mf::i32 row%s)\n    {\n",
-                     g->batched ? ", mf::i32 batch" : "");
-        mfi_text_add(out, "        return (mf::u32 *)a.data[%d] + row * a.stride[%d][%d]", d, d, p->ndim - 2);
-        if (g->batched)
-            mfi_text_add(out, " + batch * a.stride[%d][0]", d);
-        mfi_text_add(out, ";\n    }\n");
-    }
-    if (g->largest >= 0)
-        mfi_text_add(
-            out,
-            "    static MF_DEVICE mf::u32 *largest(const args &a)\n    {\n        return (mf::u32 *)a.data[%d];\n"
-            "    }\n",
-            g->largest);
-    vector_function(out, p, g, MFI_PORT_SCALAR);
-    vector_function(out, p, g, MFI_PORT_ACROSS);
-    vector_function(out, p, g, MFI_PORT_DOWN);
-    mfi_text_add(out, "};\n\n");
-}
-
-/* What the chain reads at two neighbours, and where the first is. */
-static void take(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
-{
-    mfi_text_add(
-        out, "    template <class E>\n    static MF_DEVICE void take(const args &a, const mf::epilogue_ports<E> &in, "
-             "float v0, float v1, chain<1>::inputs &x, chain<1>::inputs &y, chain<1>::point &p)\n    {\n"
-             "        x.acc[0] = v0;\n        y.acc[0] = v1;\n");
-    mfi_text_add(out, "%s        p.c[%d] = in.row;\n        p.c[%d] = in.col;\n",
-                 g->batched ? "        p.c[0] = in.batch;\n" : "", p->ndim - 2, p->ndim - 1);
-    if (g->twin)
-        mfi_text_add(out, "        x.acc1[0] = in.twin[0];\n        y.acc1[0] = in.twin[1];\n");
-    for (int o = 0; o < p->chain.operands; o++)
-        take_port(out, p, g, o);
-    mfi_text_add(out, "    }\n");
-}
-
-/* Two neighbours' values, as they are stored. */
-static void finish(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
-{
-    const char *rows = g->rows ? ", w" : "";
-    mfi_text_add(out,
-                 "    template <class E>\n    static MF_DEVICE void finish(const args &a, const "
-                 "mf::epilogue_ports<E> &in, float v0, float v1, mf::u32 (&bits)[COUNT][2], %s)\n    {\n"
-                 "        chain<1>::inputs x, y;\n        chain<1>::point p;\n        take(a, in, v0, v1, x, y, p);\n"
-                 "        const chain<1>::results r = chain<1>::values(a, p, x%s);\n        p.c[%d]++;\n"
-                 "        const chain<1>::results s = chain<1>::values(a, p, y%s);\n",
-                 g->rows ? "const row &w" : "mf::u32 &largest", rows, p->ndim - 1, rows);
-    for (int i = 0, value = 0, n = 0; i < p->chain.count; i++) {
-        const mfi_instr *in = &p->chain.instr[i];
-        bool saturate;
-        if (in->kind != MFI_STORE || mfi_is_row_store(p, in))
-            continue;
-        (void)mfi_emit_stored(&p->chain, in, &saturate);
-        if (in->axis)
-            mfi_text_add(out, "        mf::largest2(largest, in, r.r%d, s.r%d);\n", value, value);
-        else
-            mfi_text_add(out, "        mf::pack2<%s, %s>(bits[%d], r.r%d, s.r%d);\n",
-                         mfi_emit_storage(p->chain.operand[in->operand].view.dtype), word(saturate), n++, value, value);
-        value++;
-    }
-    mfi_text_add(out, "    }\n");
-}
-
-/* Which values are reduced in each phase, and the chain's functions for it. */
-static void reductions(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
-{
-    mfi_text_add(out,
-                 "    typedef chain<1>::row row;\n    static constexpr int PHASES = %d, VALUES = %d;\n"
-                 "    static MF_HOST_DEVICE constexpr int values(int phase)\n    {\n        return ",
-                 p->chain.phases, g->values);
-    for (int phase = 0; phase < p->chain.phases; phase++) {
-        int values = 0;
-        for (int i = 0; i < p->chain.count; i++)
-            values += p->chain.instr[i].kind == MFI_REDUCE && p->chain.instr[i].level == phase + 1;
-        mfi_text_add(out, "phase == %d ? %d : ", phase, values);
-    }
-    mfi_text_add(
-        out,
-        "0;\n    }\n    template <int P> static MF_DEVICE void start(row &w) { chain<1>::start(mf::phase<P>(), w); }\n"
-        "    template <int P, class E>\n    static MF_DEVICE void add(const args &a, const mf::epilogue_ports<E> "
-        "&in, float v0, float v1, row &w)\n    {\n%s"
-        "        chain<1>::inputs x, y;\n        chain<1>::point p;\n        take(a, in, v0, v1, x, y, p);\n"
-        "        chain<1>::add(mf::phase<P>(), a, p, x, 0, w);\n        p.c[%d]++;\n"
-        "        chain<1>::add(mf::phase<P>(), a, p, y, 0, w);\n    }\n",
-        p->u.matmul.n % g->bn ? "        if (in.col >= in.cols)\n            return;\n" : "", p->ndim - 1);
-    mfi_text_add(out, "    template <int P, class F> static MF_DEVICE void across(row &w, F &f) { "
-                      "chain<1>::across(mf::phase<P>(), w, f); }\n"
-                      "    template <class E> static MF_DEVICE chain<1>::point place(const mf::epilogue_ports<E> &in)\n"
-                      "    {\n        chain<1>::point p;\n");
-    mfi_text_add(out, "%s        p.c[%d] = in.row;\n        p.c[%d] = 0;\n        return p;\n    }\n",
-                 g->batched ? "        p.c[0] = in.batch;\n" : "", p->ndim - 2, p->ndim - 1);
-    mfi_text_add(
-        out,
-        "    template <int P, class E>\n    static MF_DEVICE void derive(const args &a, const "
-        "mf::epilogue_ports<E> &in, row &w)\n    {\n        chain<1>::derive(mf::phase<P>(), a, place(in), w);\n"
-        "    }\n    template <class E>\n    static MF_DEVICE void finish_row(const args &a, const "
-        "mf::epilogue_ports<E> &in, const row &w)\n    {\n        chain<1>::finish_row(a, place(in), w);\n    }\n");
-}
-
-/* What is stored of two neighbours. */
-static void results(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
-{
-    mfi_text_add(out,
-                 "struct results {\n    static constexpr int COUNT = %d, WIDEST = %d;\n"
-                 "    static constexpr bool LARGEST = %s;\n",
-                 g->results, widest(g, p), word(g->largest >= 0));
-    mfi_text_add(out, "    static MF_HOST_DEVICE constexpr int size(int i)\n    {\n        return ");
-    for (int r = 0; r < g->results; r++) {
-        if (r + 1 < g->results)
-            mfi_text_add(out, "i == %d ? ", r);
-        mfi_text_add(out, "%zu%s", mf_dtype_size(p->chain.operand[g->result[r]].view.dtype),
-                     r + 1 < g->results ? " : " : "");
-    }
-    mfi_text_add(out, ";\n    }\n");
-    take(out, p, g);
-    if (g->rows)
-        reductions(out, p, g);
-    finish(out, p, g);
-    mfi_text_add(out, "};\n\n");
-}
-
-static void kernel_text(mfi_text *out, const mfi_problem *p, const mfi_gemm90 *g)
-{
-    mfi_text_add(out,
-                 "struct kernel_args {\n    mf::tensor_map a, b, t, d[%d]%s;\n    mf::gemm90_args<epilogue> p;\n};\n\n"
-                 "typedef mf::gemm90_config<%s, results, %d, %d, %d, %d, %s, %s, %s, %d, %s, %s, %d> config;\n\n",
-                 g->results, g->twin ? ", b2" : "", mfi_emit_storage(p->u.matmul.a.dtype), g->bm, g->bn, g->stages,
-                 g->cluster, word(g->pingpong), word(g->a_mn), word(g->b_mn), g->buffers, word(g->twin),
-                 word(g->batched), g->wide);
-}
-
-mf_status mfi_emit_gemm90(mfi_source *out, const mfi_problem *p, const mfi_gemm90 *g)
-{
-    mfi_text text = {0};
-    *out = (mfi_source){.text = NULL};
-    mfi_text_add(&text, "#include \"device/gemm_sm90.cuh\"\n#include \"device/chain.cuh\"\n"
-                        "#include \"mathfuse/device/elementwise.cuh\"\n\nnamespace\n{\n\n");
-    mfi_emit_chain(&text, p, &g->layout);
-    mfi_text_add(&text, "\n");
-    epilogue(&text, p, g);
-    results(&text, p, g);
-    kernel_text(&text, p, g);
-    mfi_text_add(&text, "} // namespace\n\n");
-    if (!text.failed) {
-        snprintf(out->name, sizeof out->name, "mf_gemm_%016llx",
-                 (unsigned long long)XXH3_64bits(text.data, text.length));
-        mfi_text_add(
-            &text,
-            "extern \"C\" __global__ void __cluster_dims__(%d, 1, 1) __launch_bounds__(mf::GEMM90_THREADS, 1)\n"
-            "    %s(const __grid_constant__ kernel_args k)\n{\n"
-            "    extern __shared__ __align__(1024) unsigned char memory[];\n"
-            "    mf::gemm90<config, epilogue>(memory, k.a, k.b, k.%s, k.d, k.t, k.p);\n}\n",
-            g->wide ? g->wide : g->cluster, out->name, g->twin ? "b2" : "b");
-        out->text = mfi_text_take(&text);
-    }
-    mfi_text_free(&text);
-    return out->text ? MF_OK : MFI_NO_MEMORY(text.capacity);
 }
 
 /* ---- arguments ---- */
