@@ -141,6 +141,10 @@ MF_DEVICE void gemm90_reduce(const W &walk, const gemm90_vectors<C, E> &vectors,
         if (P + 1 == C::R::PHASES && walk.side == 0 && place.lane % 4 == 0)
             C::R::finish_row(walk.p.epilogue, ports, rows.row[i / 2][i % 2]);
     }
+    // So that a phase makes anew what the one before it made of these: there are no registers to keep it in.
+    MF_UNROLL
+    for (int i = 0; P > 0 && i < own; i++)
+        rows.row[i / 2][i % 2] = shuffle_xor(rows.row[i / 2][i % 2], 0);
     if constexpr (P + 1 < C::R::PHASES)
         gemm90_reduce<C, E, W, P + 1>(walk, vectors, across, place, done, acc, rows, round);
 }
