@@ -97,7 +97,7 @@ MF_DEVICE void gemm90_add_chunks(const W &walk, const gemm90_vectors<C, E> &vect
 // Phases P on. `round` counts exchanges.
 template <class C, class E, class W, int P = 0>
 MF_DEVICE void gemm90_reduce(const W &walk, const gemm90_vectors<C, E> &vectors, const float *across,
-                             const gemm90_place &place, u32 done, const float (&acc)[C::BLOCKS][C::BN / 2],
+                             const gemm90_place &place, u32 done, float (&acc)[C::BLOCKS][C::BN / 2],
                              gemm90_row_values<C> &rows, u32 &round)
 {
     constexpr int count = C::R::values(P), own = C::BLOCKS * 2;
@@ -141,10 +141,12 @@ MF_DEVICE void gemm90_reduce(const W &walk, const gemm90_vectors<C, E> &vectors,
         if (P + 1 == C::R::PHASES && walk.side == 0 && place.lane % 4 == 0)
             C::R::finish_row(walk.p.epilogue, ports, rows.row[i / 2][i % 2]);
     }
-    // So that a phase makes anew what the one before it made of these: there are no registers to keep it in.
+    // The same sums, but the compiler cannot know: what one phase makes of them is made anew in the next, for want of registers
+    // to keep it in.
+    const float nothing = shuffle_xor(-0.0f, 0);
     MF_UNROLL
-    for (int i = 0; P > 0 && i < own; i++)
-        rows.row[i / 2][i % 2] = shuffle_xor(rows.row[i / 2][i % 2], 0);
+    for (int i = 0; i < C::BLOCKS * C::BN / 2; i++)
+        acc[i / (C::BN / 2)][i % (C::BN / 2)] += nothing;
     if constexpr (P + 1 < C::R::PHASES)
         gemm90_reduce<C, E, W, P + 1>(walk, vectors, across, place, done, acc, rows, round);
 }

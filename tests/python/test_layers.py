@@ -239,9 +239,9 @@ def test_norm_after_a_product_passes_over_its_result_once():
         return h, mf.rms_norm(h, g)
 
     specs = [mf.spec(shape, "bf16") for shape in ((4096, 1024), (1024, 1024), (4096, 1024), (1024,))]
-    for f in (block, lambda *a: block(*a)[1]):
+    for f, anchors in ((block, ["matmul", "reduce"]), (lambda *a: block(*a)[1], ["matmul"])):
         steps = json.loads(mf.plan(f, *specs, target="sm_90a").explain("json"))["steps"]
-        assert [s["anchor"] for s in steps] == ["matmul", "reduce"] and sum(s["launches"] for s in steps) == 2
+        assert [s["anchor"] for s in steps] == anchors and sum(s["launches"] for s in steps) == len(anchors)
     whole = mf.plan(block, *specs, target="sm_90a")
     assert "temporary" not in whole.explain()  # h is read back as it was stored
 

@@ -35,7 +35,7 @@ static const char epilogue[] =
     "    }\n"
     "};\n";
 
-/* What is stored: one result of type OUT; an fp8 one; one of type OUT and a mask. */
+/* What is stored: one result of type OUT; an fp8 one; one of type OUT and a mask; one divided by its row's norm. */
 static const char several[] =
     "template <class OUT> using plain = mf::one_result<OUT>;\n"
     "template <class OUT> struct scaled : plain<OUT> {\n"
@@ -60,6 +60,41 @@ static const char several[] =
     "        mf::pack2<mf::b8>(bits[1], (mf::i32)(v0 > 0), (mf::i32)(v1 > 0));\n"
     "        E::apply2(a, in, v0, v1);\n"
     "        mf::pack2<OUT>(bits[0], v0, v1);\n"
+    "    }\n"
+    "};\n"
+    "template <class OUT> struct normed : plain<OUT> {\n"
+    "    struct row { float sum, scale; };\n"
+    "    static constexpr int PHASES = 1, VALUES = 1;\n"
+    "    static MF_HOST_DEVICE constexpr int values(int) { return 1; }\n"
+    "    template <int> static MF_DEVICE void start(row &r) { r.sum = 0; }\n"
+    "    template <int, class E> static MF_DEVICE void add(const typename E::args &a, const mf::epilogue_ports<E> "
+    "&in,\n"
+    "                                                      float v0, float v1, row &r)\n"
+    "    {\n"
+    "        E::apply2(a, in, v0, v1);\n"
+    "        r.sum += v0 * v0 + v1 * v1;\n"
+    "    }\n"
+    "    template <int, class F> static MF_DEVICE void across(row &r, F &f)\n"
+    "    {\n"
+    "        r.sum = f.template over<mf::op_sum, 0>(r.sum);\n"
+    "    }\n"
+    "    template <int, class E> static MF_DEVICE void derive(const typename E::args &, const mf::epilogue_ports<E> "
+    "&,\n"
+    "                                                         row &r)\n"
+    "    {\n"
+    "        r.scale = rsqrtf(r.sum);\n"
+    "    }\n"
+    "    template <class E> static MF_DEVICE void finish_row(const typename E::args &a, const mf::epilogue_ports<E> "
+    "&in,\n"
+    "                                                        const row &r)\n"
+    "    {\n"
+    "        a.result[in.row] = r.scale;\n"
+    "    }\n"
+    "    template <class E> static MF_DEVICE void finish(const typename E::args &a, const mf::epilogue_ports<E> &in,\n"
+    "                                                    float v0, float v1, mf::u32 (&bits)[1][2], const row &r)\n"
+    "    {\n"
+    "        E::apply2(a, in, v0, v1);\n"
+    "        mf::pack2<OUT>(bits[0], v0 * r.scale, v1 * r.scale);\n"
     "    }\n"
     "};\n";
 
@@ -98,7 +133,7 @@ static bool have_nvrtc(void)
 /* Compiles one instantiation; any compiler remark on spills, setmaxnreg or serialised wgmma fails the test. */
 static void expect_clean(const char *kernel, const char *arch, const char *type, int tiles, const char *parameters)
 {
-    char chain[2048], source[8192];
+    char chain[2048], source[12288];
     const char *tile = !strcmp(type, "f16") ? "f16" : "bf16";
     const char *const options[] = {"--ptxas-options=-v", NULL};
     void *cubin = NULL;
@@ -121,7 +156,7 @@ static void expect_clean(const char *kernel, const char *arch, const char *type,
     mf_free(log);
 }
 
-/* What is stored, BM, BN, STAGES, CLUSTER, PINGPONG, A_MN, B_MN, BUFFERS, TWIN */
+/* What is stored, BM, BN, STAGES, CLUSTER, PINGPONG, A_MN, B_MN, BUFFERS, TWIN, BATCHED, WIDE */
 Test(gemm_skeleton, sm90)
 {
     static const struct {
@@ -149,6 +184,9 @@ Test(gemm_skeleton, sm90)
         {"e4m3", 1, "plain<mf::bf16>, 256, 128, 4, 2, false, false, false, 2, false"},
         {"e4m3", 0, "plain<mf::bf16>, 128, 256, 4, 2, false, false, false, 2, false"},
         {"e5m2", 0, "plain<float>, 64, 256, 4, 1, true, false, false, 4, false"},
+        {"bf16", 1, "normed<mf::bf16>, 128, 128, 4, 1, true, false, true, 4, false, false, 8"},
+        {"f16", 0, "normed<mf::f16>, 128, 256, 3, 1, false, true, true, 2, false, false, 5"},
+        {"e4m3", 0, "normed<mf::bf16>, 128, 128, 5, 1, true, false, false, 3, false, false, 1"},
     };
     if (!have_nvrtc())
         return;
