@@ -276,8 +276,8 @@ static size_t shared_bytes(int i, const mfi_gemm90 *g, const mfi_problem *p)
     int told = across > 1 ? 4 * g->values * rows * across * 4 : 0;
     int stage = (configurations[i].bm + configurations[i].bn) * 128;
     int own = configurations[i].stages * stage + 2 * configurations[i].buffers * 64 * 128 +
-                2 * g->across * configurations[i].bn * 4 + 16 * configurations[i].stages +
-                48 * configurations[i].buffers + 16;
+              2 * g->across * configurations[i].bn * 4 + 16 * configurations[i].stages +
+              48 * configurations[i].buffers + 16;
     int bytes = own + told + (g->rows ? 32 : 0);
     return (size_t)bytes;
 }
