@@ -35,8 +35,14 @@ struct gemm90_quad {
     }
 };
 
+// Bytes that a block tells in a round of COUNT values.
+template <class C, int COUNT> MF_HOST_DEVICE constexpr u32 gemm90_told_bytes()
+{
+    return COUNT * C::GROUP_ROWS * 4;
+}
+
 // Over the blocks, in their order, of one row.
-template <class C> struct gemm90_heard {
+template <class C, int COUNT> struct gemm90_heard {
     u32 from;
 
     template <class Op, int> MF_DEVICE float over(float)
@@ -44,23 +50,29 @@ template <class C> struct gemm90_heard {
         float all = float_of(load_shared(from));
         MF_UNROLL
         for (int block = 1; block < C::WIDE; block++)
-            all = Op::combine(all, float_of(load_shared(from + block * 4)));
-        from += C::GROUP_ROWS * C::WIDE * 4;
+            all = Op::combine(all, float_of(load_shared(from + block * gemm90_told_bytes<C, COUNT>())));
+        from += C::GROUP_ROWS * 4;
         return all;
     }
 };
 
-// Tells every block of the cluster what this thread has of row `row` of its warpgroup.
+// Tells every other block of the cluster what this warpgroup has of its rows, of which this thread speaks for `row`; -1: for
+// none. `told`: where the blocks' values lie, its own among them.
 template <class C, int COUNT>
-MF_DEVICE void gemm90_tell(u32 told, u32 heard, u32 row, i32 side, const float (&mine)[COUNT])
+MF_DEVICE void gemm90_tell(u32 told, u32 heard, u32 w, i32 row, i32 side, const float (&mine)[COUNT])
 {
-    const u32 at = told + (row * C::WIDE + (u32)side) * 4;
+    constexpr u32 bytes = gemm90_told_bytes<C, COUNT>();
+    const u32 own = told + (u32)side * bytes;
     MF_UNROLL
-    for (u32 block = 0; block < C::WIDE; block++) {
-        const u32 to = cluster_address(at, block), bar = cluster_address(heard, block);
-        MF_UNROLL
-        for (int i = 0; i < COUNT; i++)
-            store_remote(to + i * (C::GROUP_ROWS * C::WIDE * 4), bits_of(mine[i]), bar);
+    for (int i = 0; i < COUNT && row >= 0; i++)
+        store_shared(own + (i * C::GROUP_ROWS + row) * 4, bits_of(mine[i]));
+    async_fence();
+    named_barrier(1 + w, 128);
+    if (threadIdx.x % 128 == 0) {
+        barrier_arrive_bytes(heard, bytes * (C::WIDE - 1));
+        for (u32 block = 0; block < C::WIDE; block++)
+            if (block != (u32)side)
+                copy_remote(cluster_address(own, block), own, bytes, cluster_address(heard, block));
     }
 }
 
@@ -117,14 +129,12 @@ MF_DEVICE void gemm90_reduce(const W &walk, const gemm90_vectors<C, E> &vectors,
     }
     if constexpr (C::WIDE > 1) {
         const u32 told = walk.told(place.w, slot), heard = walk.heard(place.w, slot), speaks = place.lane % 4;
-        if (place.warp == 0 && place.lane == 0)
-            barrier_arrive_bytes(heard, count * C::GROUP_ROWS * C::WIDE * 4);
-        if (own == 4 || speaks < own)
-            gemm90_tell<C>(told, heard, speaks / 2 * 64 + speaks % 2 * 8 + first, walk.side, mine);
+        gemm90_tell<C>(told, heard, place.w, speaks < own ? (i32)(speaks / 2 * 64 + speaks % 2 * 8 + first) : -1,
+                       walk.side, mine);
         barrier_wait(heard, round / 2 & 1);
         MF_UNROLL
         for (int i = 0; i < own; i++) {
-            gemm90_heard<C> all = {told + (i / 2 * 64 + i % 2 * 8 + first) * C::WIDE * 4};
+            gemm90_heard<C, count> all = {told + (i / 2 * 64 + i % 2 * 8 + first) * 4};
             C::R::template across<P>(rows.row[i / 2][i % 2], all);
         }
         round++;

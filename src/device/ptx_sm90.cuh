@@ -105,12 +105,19 @@ MF_DEVICE u32 cluster_address(u32 address, u32 rank)
     return remote;
 }
 
-// A word for another block of the cluster, counted by a barrier there; both at cluster addresses.
-MF_DEVICE void store_remote(u32 address, u32 word, u32 bar)
+// Shared memory of this block to that of another of the cluster, counted by a barrier there; `to` and `bar` at cluster addresses.
+// In multiples of 16 bytes.
+MF_DEVICE void copy_remote(u32 to, u32 from, u32 bytes, u32 bar)
 {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(address), "r"(word),
-                 "r"(bar)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+        "r"(from), "r"(bytes), "r"(bar)
+        : "memory");
+}
+
+MF_DEVICE void store_shared(u32 address, u32 word)
+{
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
 
 MF_DEVICE u32 load_shared(u32 address)
