@@ -8,7 +8,7 @@
 void mfi_context_prepare(mf_context *context, mfi_anchor anchor);
 
 /* Changes whenever variants come to mean something else, or kernels become faster: older tuning records then no longer hold. */
-enum { MFI_TUNE_GENERATION = 4 };
+enum { MFI_TUNE_GENERATION = 5 };
 /* What tuning results hold for: the device; and the libraries that steps with these anchors (bit per mfi_anchor) may use. */
 mf_status mfi_context_fingerprint(mf_context *context, char *out, size_t bytes);
 void mfi_context_versions(mf_context *context, unsigned anchors, mfi_text *out);
