@@ -180,17 +180,17 @@ template <class T, int N, class C> struct fft_hermitian : fft::real_inverse<T, N
 
 // ---- the kernels ----
 
-template <class T> MF_DEVICE T fft_scaled(T x, double s)
+template <class T> MF_DEVICE T fft_scaled(T x, T s)
 {
-    return x * (T)s;
+    return x * s;
 }
-template <class T> MF_DEVICE cplx<T> fft_scaled(cplx<T> x, double s)
+template <class T> MF_DEVICE cplx<T> fft_scaled(cplx<T> x, T s)
 {
-    return cplx<T>{x.re * (T)s, x.im * (T)s};
+    return cplx<T>{x.re * s, x.im * s};
 }
 
-template <class Chain, class P, class A, class Z>
-MF_DEVICE void fft_finish(const A &a, const P &p, const Z *z, double s)
+template <class Chain, class T, class P, class A, class Z>
+MF_DEVICE void fft_finish(const A &a, const P &p, const Z *z, T s)
 {
     typename Chain::inputs in;
     MF_UNROLL
@@ -234,42 +234,49 @@ template <class F, int ND, class A, class I> MF_DEVICE bool fft_place(const A &a
 {
     asm volatile("" : "+r"(block));
     i64 signal = (i64)block * F::ffts + F::signal();
-    if (signal >= a.fft.signals)
+    if (F::ffts > 1 && signal >= a.fft.signals)
         return false;
     unravel<0, ND - 1, 1>(a.last, (I)signal, p);
     return true;
 }
 
 // Signals of S or of what chain Before makes: transform F and chain Last; or transform F, chain Middle on each bin,
-// transform G, and chain Last. KEEP: only so many of the first terms are stored, 0: all.
+// transform G, and chain Last. KEEP: only so many of the first terms are stored, 0: all. SCALED: F's scale is not 1.
 template <class F, class G, class S, class Before, class Middle, class Last, int ND, bool UNIT, i64 HAVE, i64 KEEP,
-          class A>
+          bool SCALED, class A>
 MF_DEVICE void fft_chain(const A &a, u32 block, void *shared)
 {
     typedef typename F::real T;
     const cplx<T> *table = (const cplx<T> *)a.fft.table;
-    cplx<T> x[F::elements] = {};
+    cplx<T> x[F::elements];
     typename Last::point p;
-    if (fft_place<F, ND>(a, block, p))
+    if (fft_place<F, ND>(a, block, p)) {
         fft_with<S, Before, ND, UNIT, HAVE, T>(a, p, [&](auto &&get) { F::read(x, get); });
+    } else {
+        MF_UNROLL
+        for (int i = 0; i < F::elements; i++)
+            x[i] = cplx<T>{T(0), T(0)};
+    }
     F::template run_part<HAVE, (is_chain<Middle> ? 0 : KEEP)>(x, shared, table);
     if constexpr (is_chain<Middle>) {
+        const T scale = (T)a.fft.scale[0];
         if (fft_place<F, ND>(a, block, p))
             F::each_bin(x, [&](int k, cplx<T> z) {
                 typename Middle::inputs in;
                 p.c[ND - 1] = k;
-                in.acc[0] = fft_scaled(z, a.fft.scale[0]);
+                in.acc[0] = SCALED ? fft_scaled(z, scale) : z;
                 Middle::template load<0, true>(a.middle, p, in);
                 return Middle::value(a.middle, p, in);
             });
         G::template run_part<0, KEEP>(x, shared, table);
     }
+    const T scale = (T)a.fft.scale[1];
     if (fft_place<F, ND>(a, block, p))
         G::each_result(x, [&](int k, const auto *z) {
             if (KEEP && k >= KEEP)
                 return;
             p.c[ND - 1] = k;
-            fft_finish<Last>(a.last, p, z, a.fft.scale[1]);
+            fft_finish<Last>(a.last, p, z, scale);
         });
 }
 

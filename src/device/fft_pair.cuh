@@ -38,24 +38,14 @@ template <class F> struct fft_half {
     }
     // Element i of block `rank`'s share of the first half; the other half's lies `points` after it.
     static MF_DEVICE int index(int i, int rank) { return F::lane() + (half * rank + i) * lanes; }
-    // Times the root to the power of index(i, rank). w: this lane's.
-    static MF_DEVICE cplx<real> turned(cplx<real> x, cplx<real> w, int i, int rank)
+    // The root to the power of index(i, rank); `table` has this lane's.
+    static MF_DEVICE cplx<real> root(const cplx<real> *table, int i, int rank)
     {
-        x = fft::times_fixed<direction, 4 * half>(fft::times_root<direction>(x, w), i);
-        return rank ? fft::times_fixed<direction, 4>(x, 1) : x;
+        cplx<real> w = table[roots + F::lane()];
+        w = rank ? fft::times_fixed<fft::forward, 4>(w, 1) : w;
+        return fft::times_fixed<fft::forward, 4 * half>(w, i);
     }
 };
-
-// Exchanges the halves of x in block 1.
-template <class T, int E> MF_DEVICE void fft_order(cplx<T> (&x)[E], int rank)
-{
-    MF_UNROLL
-    for (int i = 0; i < E / 2; i++) {
-        cplx<T> low = x[i], high = x[E / 2 + i];
-        x[i] = rank ? high : low;
-        x[E / 2 + i] = rank ? low : high;
-    }
-}
 
 MF_DEVICE void fft_pair_arrive()
 {
@@ -81,28 +71,40 @@ MF_DEVICE void fft_send(u32 to, cplx<double> x)
 }
 #endif
 
-// The second halves of x change places with the other block's, between two waits for it.
+#if defined(__CUDACC__)
+// x[FROM + i] of half of the elements change places with the other block's, between two waits for it.
+template <class H, int FROM, class T, int E>
+MF_DEVICE void fft_swap_half(cplx<T> (&x)[E], const cplx<T> *mine, u32 other)
+{
+    fft_pair_wait();
+    MF_UNROLL
+    for (int i = 0; i < E / 2; i++)
+        fft_send(other + i * H::lanes * (int)sizeof(cplx<T>), x[FROM + i]);
+    fft_pair_arrive();
+    fft_pair_wait();
+    MF_UNROLL
+    for (int i = 0; i < E / 2; i++)
+        x[FROM + i] = mine[i * H::lanes];
+}
+#endif
+
+// The second half of block 0's x and the first of block 1's change places.
 template <class H, class T, int E> MF_DEVICE void fft_swap(cplx<T> (&x)[fft_held][E], void *shared, int rank)
 {
 #if defined(__CUDACC__)
     cplx<T> *mine = (cplx<T> *)((char *)shared + H::received) + threadIdx.x;
     u32 other;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(other) : "r"(shared_address(mine)), "r"(rank ^ 1));
-    fft_pair_wait();
-    MF_UNROLL
-    for (int i = 0; i < E / 2; i++)
-        fft_send(other + i * H::lanes * (int)sizeof(cplx<T>), x[0][E / 2 + i]);
-    fft_pair_arrive();
-    fft_pair_wait();
-    MF_UNROLL
-    for (int i = 0; i < E / 2; i++)
-        x[0][E / 2 + i] = mine[i * H::lanes];
+    if (rank == 0)
+        fft_swap_half<H, E / 2>(x[0], mine, other);
+    else
+        fft_swap_half<H, 0>(x[0], mine, other);
 #else
     (void)shared, (void)rank;
     for (int i = 0; i < E / 2; i++) {
         cplx<T> sent = x[0][E / 2 + i];
-        x[0][E / 2 + i] = x[1][E / 2 + i];
-        x[1][E / 2 + i] = sent;
+        x[0][E / 2 + i] = x[1][i];
+        x[1][i] = sent;
     }
 #endif
 }
@@ -127,35 +129,27 @@ template <class F> struct fft_pair {
     // From index(i, rank) of both halves of the signal to the bins' of this block.
     static MF_DEVICE void forth(cplx<T> (&x)[fft_held][E], void *shared, const cplx<T> *table, int rank)
     {
-        const cplx<T> w = table[H::roots + F::lane()];
         each(x, rank, [&](cplx<T>(&y)[E], int r) {
             MF_UNROLL
             for (int i = 0; i < E / 2; i++) {
                 cplx<T> low = y[i], high = y[E / 2 + i];
                 y[i] = low + high;
-                y[E / 2 + i] = H::turned(low - high, w, i, r);
+                y[E / 2 + i] = fft::times_root<F::direction>(low - high, H::root(table, i, r));
             }
-            fft_order(y, r);
         });
         fft_swap<H>(x, shared, rank);
         fft_pair_arrive(); // what came has been read
-        each(x, rank, [&](cplx<T>(&y)[E], int r) { fft_order(y, r); });
         run(x, shared, table);
     }
     // And from the even or odd ones back.
     static MF_DEVICE void back(cplx<T> (&x)[fft_held][E], void *shared, const cplx<T> *table, int rank)
     {
         run(x, shared, table);
-        each(x, rank, [&](cplx<T>(&y)[E], int r) { fft_order(y, r); });
         fft_swap<H>(x, shared, rank);
-        const cplx<T> w = table[H::roots + F::lane()];
         each(x, rank, [&](cplx<T>(&y)[E], int r) {
-            fft_order(y, r);
             MF_UNROLL
             for (int i = 0; i < E / 2; i++) {
-                cplx<T> even = y[i], odd = H::turned(y[E / 2 + i], w, i, r);
-                y[i] = even + odd;
-                y[E / 2 + i] = even - odd;
+                fft::combine<F::direction>(y[i], y[E / 2 + i], H::root(table, i, r));
             }
         });
     }
@@ -163,7 +157,7 @@ template <class F> struct fft_pair {
 
 // As fft_chain, of fft_half<F> or of it and fft_half<G>; blocks 2 s and 2 s + 1 have signal s. `shared`: fft_half::shared_bytes.
 template <class H, class H2, class S, class Before, class Middle, class Last, int ND, bool UNIT, i64 HAVE, i64 KEEP,
-          class A>
+          bool SCALED, class A>
 MF_DEVICE void fft_pair_chain(const A &a, u32 block, void *shared)
 {
     typedef typename H::part F;
@@ -195,7 +189,7 @@ MF_DEVICE void fft_pair_chain(const A &a, u32 block, void *shared)
             for (int i = 0; i < E; i++) {
                 typename Middle::inputs in;
                 p.c[ND - 1] = 2 * F::index(i) + r;
-                in.acc[0] = fft_scaled(y[i], a.fft.scale[0]);
+                in.acc[0] = SCALED ? fft_scaled(y[i], (T)a.fft.scale[0]) : y[i];
                 Middle::template load<0, true>(a.middle, p, in);
                 y[i] = Middle::value(a.middle, p, in);
             }
@@ -209,7 +203,7 @@ MF_DEVICE void fft_pair_chain(const A &a, u32 block, void *shared)
         if (KEEP && k >= KEEP)
             continue;
         p.c[ND - 1] = k;
-        fft_finish<Last>(a.last, p, &x[fft_held == 1 ? 0 : rank][i], a.fft.scale[1]);
+        fft_finish<Last>(a.last, p, &x[fft_held == 1 ? 0 : rank][i], (T)a.fft.scale[1]);
     }
 }
 

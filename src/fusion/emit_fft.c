@@ -198,35 +198,63 @@ static int block_ffts(int lanes)
     return ffts;
 }
 
-static void share_out(mfi_fft_shape *s, const mfi_problem *p, int variant)
+/* The length whose passes are run. */
+static int work_length(int n)
 {
-    int n = complex_length(p), size = p->u.fft.f64 ? 16 : 8, work = s->pair ? n / 2 : n;
+    int work = 1;
+    while (work < 2 * n - 1)
+        work *= 2;
+    return is_smooth(n) ? n : work;
+}
+
+/* Shared memory of one signal, at least what it takes. */
+static size_t signal_bytes(int work, int lanes, size_t size, bool split)
+{
+    size_t word = split && lanes > 1 ? size / 2 : size, line = 128 / word;
+    return ((size_t)work + (size_t)work / (is_power_of_2(work) ? line : line / 2) + 16) * word;
+}
+
+/* Blocks whose registers a multiprocessor has: the elements, and what butterflies, roots and addresses take without spilling. */
+static int blocks_by_registers(const mfi_fft_shape *s, int work, bool f64)
+{
+    int held = s->elements * (f64 ? 4 : 2), threads = (s->threads + 31) / 32 * 32;
+    int registers = f64 ? 2 * held + 40 : work == 4096 ? held + 32 : held + (is_power_of_2(work) ? 48 : 44);
+    return (int)mfi_max64(65536 / ((int64_t)mfi_min64(registers, 255) * threads), 1);
+}
+
+static int64_t blocks_by_shared(const mfi_caps *c, size_t bytes)
+{
+    return (int64_t)((c->shared_bytes + 1024) / (bytes + 1024));
+}
+
+static void share_out(mfi_fft_shape *s, const mfi_problem *p, const mfi_caps *c, int variant)
+{
+    const bool f64 = p->u.fft.f64;
+    int n = complex_length(p), size = f64 ? 16 : 8, work = work_length(s->pair ? n / 2 : n);
     s->n = n;
-    if (!is_smooth(n))
-        for (work = 1; work < 2 * n - 1;)
-            work *= 2;
-    s->elements = default_elements(work, p->u.fft.f64);
+    s->elements = default_elements(work, f64);
     if (ways[variant].elements && is_power_of_2(work))
         s->elements = (int)mfi_max64(scaled(s->elements, ways[variant].elements), 2);
     int lanes = (work + s->elements - 1) / s->elements;
-    s->split = work * size >= 65536;
-    size_t word = (size_t)(s->split && lanes > 1 ? size / 2 : size);
-    size_t line = 128 / word, words = (size_t)work + (size_t)work / (is_power_of_2(work) ? line : line / 2) + 16;
     bool across =
         p->ndim > 1 && p->shape[p->ndim - 2] > 1 && mfi_fft_strided_bytes(p, true) < mfi_fft_strided_bytes(p, false);
+    s->split = work * size >= 65536;
+    size_t bytes = signal_bytes(work, lanes, (size_t)size, s->split);
     s->ffts = s->pair  ? 1
-              : across ? beside_ffts(p, lanes, words * word, variant)
+              : across ? beside_ffts(p, lanes, bytes, variant)
                        : (int)mfi_max64(scaled(block_ffts(lanes), ways[variant].ffts), 1);
     s->beside = across && s->ffts > 1;
     s->threads = lanes * s->ffts;
-    s->shared = words * word * (size_t)s->ffts;
-    if (s->pair)
-        s->shared += (size_t)work / 2 * (size_t)size + 16;
+    s->resident = blocks_by_registers(s, work, f64);
+    /* Whole numbers at once take half the instructions and barriers, where as many blocks have room for them. */
+    size_t whole = signal_bytes(work, lanes, (size_t)size, false);
+    if (s->split && !across && !s->pair && !f64 && blocks_by_shared(c, whole * (size_t)s->ffts) >= s->resident) {
+        s->split = false;
+        bytes = whole;
+    }
+    s->shared = bytes * (size_t)s->ffts + (s->pair ? (size_t)work / 2 * (size_t)size + 16 : 0);
     s->table = 4 * (int64_t)work + n + 16;
-    /* Registers: the elements, and what butterflies, roots and addresses take without spilling. */
-    int held = s->elements * size / 4, threads = (s->threads + 31) / 32 * 32;
-    int registers = p->u.fft.f64 ? 2 * held + 40 : work == 4096 ? held + 32 : held + (is_power_of_2(work) ? 48 : 44);
-    s->resident = (int)mfi_max64(65536 / ((int64_t)mfi_min64(registers, 255) * threads), 1);
+    int threads = (s->threads + 31) / 32 * 32;
     s->resident = (int)mfi_max64(mfi_min64(s->resident + ways[variant].resident, 2048 / threads), 1);
 }
 
@@ -248,13 +276,12 @@ bool mfi_fft_shape_choose(mfi_fft_shape *s, const mfi_problem *p, const mfi_caps
                          "a reduction, or an operation that is not defined for its dtype");
     MF_REFUSE_UNLESS(bid->variant >= 0 && bid->variant < MFI_FFT_VARIANTS, SIZE, "there is no variant %d",
                      bid->variant);
-    share_out(s, p, bid->variant);
+    share_out(s, p, c, bid->variant);
     MF_REFUSE_UNLESS(s->threads <= 1024 && s->elements <= (f->f64 ? 16 : 32), SIZE,
                      "n=%lld would take %d threads of %d elements", (long long)f->n[0], s->threads, s->elements);
     MF_REFUSE_UNLESS(s->shared + 1024 <= c->shared_bytes, SIZE, "n=%lld takes %zu bytes of shared memory of %zu",
                      (long long)f->n[0], s->shared, c->shared_bytes);
-    int64_t fits = (int64_t)((c->shared_bytes + 1024) / (s->shared + 1024));
-    s->resident = (int)mfi_max64(mfi_min64(s->resident, fits), 1);
+    s->resident = (int)mfi_max64(mfi_min64(s->resident, blocks_by_shared(c, s->shared)), 1);
     int64_t signals = mfi_problem_points(p) / mfi_max64(p->shape[p->ndim - 1], 1);
     s->blocks = mfi_ceil_div(signals, s->ffts) * (s->pair ? 2 : 1);
     MF_REFUSE_UNLESS(s->blocks <= 0x7fffffff, SIZE, "%lld blocks would be launched", (long long)s->blocks);
@@ -325,12 +352,12 @@ void mfi_emit_fft_call(mfi_text *out, const mfi_problem *p, const mfi_fft_shape 
     bool unit = first->in.strides[p->ndim - 1] == 1;
     int64_t some = first->in_extent[0] ? first->in_extent[0] : -1;
     int64_t have = first->in_extent[0] == first->in_shape[0] ? 0 : some;
-    mfi_text_add(out, "mf::%s<first, second, %s, %s, %s, last_chain::chain<%d>, %d, %s, %lld, %lld>(a, %s, shared)",
+    mfi_text_add(out, "mf::%s<first, second, %s, %s, %s, last_chain::chain<%d>, %d, %s, %lld, %lld, %s>(a, %s, shared)",
                  s->pair ? "fft_pair_chain" : "fft_chain", mfi_emit_storage(first->in.dtype),
                  parts.before ? "first_chain::chain<1>" : "mf::no_chain",
                  parts.first ? "middle_chain::chain<1>" : "mf::no_chain", s->last.vector, p->ndim,
                  unit ? "true" : "false", (long long)have, mfi_fft_is_narrow(p) ? (long long)p->shape[p->ndim - 1] : 0,
-                 block);
+                 first->scale != 1 ? "true" : "false", block);
 }
 
 mf_status mfi_emit_fft(mfi_source *out, const mfi_problem *p, const mfi_fft_shape *s)

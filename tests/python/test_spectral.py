@@ -206,6 +206,16 @@ def test_two_blocks_share_a_long_filter():
 
 
 @pytest.mark.compiles
+def test_parts_of_numbers_change_hands_apart_only_where_shared_memory_is_short():
+    filtered = lambda x, h: mf.fft.ifft(mf.fft.fft(x) * h)  # noqa: E731
+    for n, target, split in ((8192, "sm_90a", "false"), (16384, "sm_90a", "false"), (16384, "sm_86", "true")):
+        plan = mf.plan(filtered, S((64, n), "c64"), S((n,), "c64"), target=target)
+        (source,) = plan.sources().values()
+        (step,) = json.loads(plan.explain("json"))["steps"]
+        assert f"config<32, 1, {split}>" in source and step["spills"] == 0, (n, target)
+
+
+@pytest.mark.compiles
 @pytest.mark.parametrize("n", [500, 768, 1000, 1280, 1536, 3000])
 def test_lengths_of_several_primes_keep_to_registers(n):
     """Places in shared memory that are not a base and a constant each would take a register each."""
@@ -228,7 +238,7 @@ def test_the_first_terms_alone_are_stored():
 def test_the_product_stores_terms_where_the_inverse_reads_them():
     plan = mf.plan(layer(64), S((64, 64, 1024)), S((64, 64, 64), "c64"), target="sm_90a")
     product, inverse = list(plan.sources().values())[1:]
-    assert "put_strided" in product and "no_chain, last_chain::chain<2>, 2, true, 64, 0>" in inverse
+    assert "put_strided" in product and "no_chain, last_chain::chain<2>, 2, true, 64, 0, true>" in inverse
 
 
 @pytest.mark.gpu

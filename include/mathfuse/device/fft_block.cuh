@@ -68,7 +68,10 @@ template <int N, int E, int LIMIT = N> struct layout {
     static constexpr int elements = E, limit = LIMIT, lanes = (N + E - 1) / E; // threads of one signal
     static constexpr bool full = lanes * E == LIMIT;
     static MF_DEVICE int at(int lane, int i) { return lane + i * lanes; }
-    static MF_DEVICE bool valid(int lane, int i) { return full || at(lane, i) < LIMIT; }
+    static MF_DEVICE bool valid(int lane, int i)
+    {
+        return full || (i + 1) * lanes <= LIMIT || (i * lanes < LIMIT && at(lane, i) < LIMIT);
+    }
 };
 
 // In shared memory, every UNIT elements are followed by one more.
@@ -104,8 +107,12 @@ MF_HOST_DEVICE constexpr bool targets_apart(int n, int lanes, int r, int stride,
 
 template <int N, int LANES, int R, int STRIDE> struct pass {
     static constexpr int butterflies = N / R, each_lane = (butterflies + LANES - 1) / LANES, slots = each_lane * R;
+    static constexpr int together = R; // so many slots are valid or not
     static constexpr bool full = each_lane * LANES == butterflies;
-    static MF_DEVICE bool valid(int lane, int slot) { return full || lane + slot / R * LANES < butterflies; }
+    static MF_DEVICE bool valid(int lane, int slot)
+    {
+        return full || (slot / R + 1) * LANES <= butterflies || lane + slot / R * LANES < butterflies;
+    }
     // Butterfly j takes elements j + k N / R,
     template <int UNIT> static MF_DEVICE int source(int lane, int slot)
     {
@@ -124,7 +131,7 @@ template <int N, int LANES, int R, int STRIDE> struct pass {
 };
 
 template <class L> struct natural { // the layout outside
-    static constexpr int slots = L::elements;
+    static constexpr int slots = L::elements, together = 1;
     static MF_DEVICE bool valid(int lane, int slot) { return L::valid(lane, slot); }
     template <int UNIT> static MF_DEVICE int source(int lane, int slot)
     {
@@ -136,7 +143,7 @@ template <class L> struct natural { // the layout outside
 };
 
 template <class L> struct mirrored { // for element k of the layout outside, element -k
-    static constexpr int slots = L::elements;
+    static constexpr int slots = L::elements, together = 1;
     static MF_DEVICE bool valid(int lane, int slot) { return L::valid(lane, slot); }
     template <int UNIT> static MF_DEVICE int source(int lane, int slot)
     {
@@ -156,19 +163,35 @@ template <bool IN_WARP> MF_DEVICE void sync_lanes()
         __syncthreads();
 }
 
+// f(slot) for each of a lane's slots that are valid.
+template <class PLACES, class C> MF_DEVICE void each_slot(int lane, C &&f)
+{
+    constexpr int group = PLACES::together;
+    MF_UNROLL
+    for (int i = 0; i < PLACES::slots; i += group) {
+        if (PLACES::valid(lane, i)) {
+            MF_UNROLL
+            for (int k = 0; k < group; k++) {
+                f(i + k);
+            }
+        }
+    }
+}
+
 // out[slot of TO] = in[slot of FROM], through shared memory for one signal of transform F.
 template <class FROM, class TO, class F, class T, int A, int B>
 MF_DEVICE void exchange(const cplx<T> (&in)[A], cplx<T> (&out)[B], void *shared, int lane)
 {
+    constexpr int unit = F::unit;
     if constexpr (F::lanes == 1) {
         cplx<T> *all = (cplx<T> *)shared;
         MF_UNROLL
         for (int i = 0; i < FROM::slots; i++) {
-            all[FROM::template target<F::unit>(0, i)] = in[i];
+            all[FROM::template target<unit>(0, i)] = in[i];
         }
         MF_UNROLL
         for (int i = 0; i < TO::slots; i++) {
-            out[i] = all[TO::template source<F::unit>(0, i)];
+            out[i] = all[TO::template source<unit>(0, i)];
         }
     } else if constexpr (F::split) {
         T *part = (T *)shared;
@@ -176,46 +199,35 @@ MF_DEVICE void exchange(const cplx<T> (&in)[A], cplx<T> (&out)[B], void *shared,
         for (int imaginary = 0; imaginary < 2; imaginary++) {
             const bool im = imaginary == 1;
             sync_lanes<F::in_warp>();
-            MF_UNROLL
-            for (int i = 0; i < FROM::slots; i++) {
-                if (FROM::valid(lane, i))
-                    part[FROM::template target<F::unit>(lane, i)] = im ? in[i].im : in[i].re;
-            }
+            each_slot<FROM>(lane,
+                            [&](int i) { part[FROM::template target<unit>(lane, i)] = im ? in[i].im : in[i].re; });
             sync_lanes<F::in_warp>();
-            MF_UNROLL
-            for (int i = 0; i < TO::slots; i++) {
-                if (TO::valid(lane, i))
-                    (im ? out[i].im : out[i].re) = part[TO::template source<F::unit>(lane, i)];
-            }
+            each_slot<TO>(lane,
+                          [&](int i) { (im ? out[i].im : out[i].re) = part[TO::template source<unit>(lane, i)]; });
         }
     } else {
         cplx<T> *all = (cplx<T> *)shared;
         sync_lanes<F::in_warp>();
-        MF_UNROLL
-        for (int i = 0; i < FROM::slots; i++) {
-            if (FROM::valid(lane, i))
-                all[FROM::template target<F::unit>(lane, i)] = in[i];
-        }
+        each_slot<FROM>(lane, [&](int i) { all[FROM::template target<unit>(lane, i)] = in[i]; });
         sync_lanes<F::in_warp>();
-        MF_UNROLL
-        for (int i = 0; i < TO::slots; i++) {
-            if (TO::valid(lane, i))
-                out[i] = all[TO::template source<F::unit>(lane, i)];
-        }
+        each_slot<TO>(lane, [&](int i) { out[i] = all[TO::template source<unit>(lane, i)]; });
     }
 }
 
 // ---- roots between passes ----
 
-// Of a pass with radix R after a product S of radices: for each m < S, w = e^(-2 pi i m / (R S)) to the powers 1, 4, 8
-// and 16, as far as needed; the thread makes the others in at most three products.
+// Of a pass with radix R after a product S of radices: powers of w = e^(-2 pi i m / (R S)) for each m < S. Powers of two:
+// those of w^(2^i), an even number of them, so that each is rounded once. Others: 1, 4, 8 and 16, as far as needed; the
+// thread makes the others in at most three products.
 MF_HOST_DEVICE constexpr int powers_kept(int r)
 {
+    if (is_power_of_2(r))
+        return r <= 2 ? 1 : (log2_of(r) + 1) / 2 * 2;
     return r <= 4 ? 1 : r <= 16 ? 2 : 4;
 }
-MF_HOST_DEVICE constexpr int power_kept(int i)
+MF_HOST_DEVICE constexpr int power_kept(int r, int i)
 {
-    return i == 0 ? 1 : 2 << i;
+    return is_power_of_2(r) ? 1 << i : i == 0 ? 1 : 2 << i;
 }
 
 MF_HOST_DEVICE constexpr int table_offset(radix_list list, int upto)
@@ -283,6 +295,20 @@ template <int DIR, int R, class T> MF_DEVICE void times_powers(cplx<T> (&v)[R], 
     }
 }
 
+// The transform of v[k] times w^k, from the kept powers of w.
+template <int DIR, int R, class T> MF_DEVICE void turned_butterfly(cplx<T> (&v)[R], const cplx<T> *kept)
+{
+    if constexpr (is_power_of_2(R)) {
+        constexpr int K = powers_kept(R);
+        pack<cplx<T>, K> w;
+        load_pack<(K > 1 ? 16 : (int)sizeof(cplx<T>))>(w, kept);
+        butterfly_times<DIR>(v, w.v);
+    } else {
+        times_powers<DIR>(v, kept);
+        butterfly<DIR, R>(v);
+    }
+}
+
 // Signals of less than half a warp share an access: their places are shifted to other banks. So are those of signals
 // beside each other.
 MF_HOST_DEVICE constexpr int apart_in_banks(int words, int lanes, int first_radix, bool beside)
@@ -332,7 +358,7 @@ template <class T, int N, int DIR, class C> struct stockham {
             constexpr i64 n = (i64)stride_before(list, P) * list.radix[P];
             if (i >= end)
                 return table_entry<P + 1>(i);
-            turn w = turn_of((i64)((i - begin) / kept) * power_kept((i - begin) % kept), n);
+            turn w = turn_of((i64)((i - begin) / kept) * power_kept(list.radix[P], (i - begin) % kept), n);
             return cplx<T>{(T)w.c, (T)-w.s};
         } else {
             return cplx<T>{T(1), T(0)};
@@ -354,9 +380,10 @@ template <class T, int N, int DIR, class C> struct stockham {
                 }
                 if constexpr (P > 0) {
                     constexpr int stride = stride_before(list, P), offset = table_offset(list, P);
-                    times_powers<DIR>(u, table + offset + (lane + q * lanes) % stride * powers_kept(R));
+                    turned_butterfly<DIR>(u, table + offset + (lane + q * lanes) % stride * powers_kept(R));
+                } else {
+                    butterfly<DIR, R>(u);
                 }
-                butterfly<DIR, R>(u);
                 MF_UNROLL
                 for (int k = 0; k < R; k++) {
                     v[q * R + k] = u[k];
@@ -487,13 +514,13 @@ struct block : method<is_smooth(N), T, N, DIR, C>::type {
     {
         if constexpr (base::ffts == 1)
             return (int)threadIdx.x;
-        return base::beside ? (int)threadIdx.x / base::ffts : (int)threadIdx.x % base::lanes;
+        return (int)(base::beside ? threadIdx.x / (u32)base::ffts : threadIdx.x % (u32)base::lanes);
     }
     static MF_DEVICE int signal() // of the block's, this thread's
     {
         if constexpr (base::ffts == 1)
             return 0;
-        return base::beside ? (int)threadIdx.x % base::ffts : (int)threadIdx.x / base::lanes;
+        return (int)(base::beside ? threadIdx.x % (u32)base::ffts : threadIdx.x / (u32)base::lanes);
     }
     static MF_DEVICE int index(int i) { return where::at(lane(), i); }     // of x[i]
     static MF_DEVICE bool valid(int i) { return where::valid(lane(), i); } // false: x[i] is no element

@@ -121,28 +121,144 @@ template <int DIR, int N, class T> MF_DEVICE cplx<T> times_fixed(cplx<T> x, int 
 
 // ---- butterflies: v becomes its transform, in natural order ----
 
+MF_HOST_DEVICE constexpr bool is_power_of_2(int n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+MF_HOST_DEVICE constexpr int log2_of(int n)
+{
+    int bits = 0;
+    for (; n > 1; n /= 2)
+        bits++;
+    return bits;
+}
+
+// Of a composite radix: all of its smallest prime, whose cofactor then needs no roots; of a power of a prime, that prime.
 MF_HOST_DEVICE constexpr int first_factor(int n)
 {
-    if (n % 4 == 0 && n > 4)
-        return 4;
     for (int p = 2; p * p <= n; p++)
-        if (n % p == 0)
-            return n == 4 ? 4 : p;
+        if (n % p == 0) {
+            int power = p;
+            while (n % (power * p) == 0)
+                power *= p;
+            return power < n ? power : p;
+        }
     return n;
+}
+
+MF_HOST_DEVICE constexpr bool are_coprime(int a, int b)
+{
+    while (b > 0) {
+        int rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a == 1;
+}
+
+MF_HOST_DEVICE constexpr int inverse_modulo(int a, int n)
+{
+    for (int i = 1; i < n; i++)
+        if (a * i % n == 1)
+            return i;
+    return 0;
+}
+
+MF_HOST_DEVICE constexpr int bits_reversed(int i, int n)
+{
+    int reversed = 0;
+    for (; n > 1; n /= 2, i /= 2)
+        reversed = reversed * 2 + i % 2;
+    return reversed;
 }
 
 template <int DIR, int R, class T> MF_DEVICE void butterfly(cplx<T> (&v)[R]);
 
-template <int DIR, class T> MF_DEVICE void butterfly_4(cplx<T> (&v)[4])
+// 2 x - y in one operation: compilers make two additions of it.
+MF_DEVICE float twice_less(float x, float y)
 {
-    cplx<T> a = v[0] + v[2], b = v[0] - v[2], c = v[1] + v[3], d = times_fixed<DIR, 4>(v[1] - v[3], 1);
-    v[0] = a + c;
-    v[1] = b + d;
-    v[2] = a - c;
-    v[3] = b - d;
+    return ::fmaf(2.0f, x, -y);
+}
+MF_DEVICE double twice_less(double x, double y)
+{
+    return ::fma(2.0, x, -y);
 }
 
-// Odd primes: sums and differences of opposite elements give real products only.
+// a + w b and a - w b in six operations, w a forward root: the second from the first, as doubling is exact.
+template <int DIR, class T> MF_DEVICE void combine(cplx<T> &a, cplx<T> &b, cplx<T> w)
+{
+    const T s = DIR == forward ? w.im : -w.im;
+    cplx<T> sum = {a.re + w.re * b.re - s * b.im, a.im + w.re * b.im + s * b.re};
+    b = cplx<T>{twice_less(a.re, sum.re), twice_less(a.im, sum.im)};
+    a = sum;
+}
+
+// The same with root k of S, which the compiler knows: b turned by its tangent, or by its cotangent if that is smaller.
+template <int DIR, int S, class T> MF_DEVICE void combine_fixed(cplx<T> &a, cplx<T> &b, int k)
+{
+    cplx<T> x = a, y = b;
+    if (k == 0 || 4 * k == S) {
+        y = times_fixed<DIR, S>(y, k);
+        a = x + y;
+        b = x - y;
+        return;
+    }
+    const turn w = fixed_turn<S>(k);
+    const double c = w.c, s = DIR * w.s;
+    const bool steep = (s < 0 ? -s : s) > (c < 0 ? -c : c);
+    const T scale = (T)(steep ? s : c), slope = (T)(steep ? c / s : s / c);
+    y = steep ? cplx<T>{slope * y.re - y.im, slope * y.im + y.re} : cplx<T>{y.re - slope * y.im, y.im + slope * y.re};
+    a = cplx<T>{x.re + scale * y.re, x.im + scale * y.im};
+    b = cplx<T>{x.re - scale * y.re, x.im - scale * y.im};
+}
+
+// Powers of two by halves, of elements in the order of their bits reversed: the level that makes transforms of S.
+template <int DIR, int R, int S, class T> MF_DEVICE void levels_from(cplx<T> (&v)[R])
+{
+    MF_UNROLL
+    for (int k = 0; k < S / 2; k++) {
+        MF_UNROLL
+        for (int i = 0; i < R; i += S) {
+            combine_fixed<DIR, S>(v[i + k], v[i + k + S / 2], k);
+        }
+    }
+    if constexpr (S < R)
+        levels_from<DIR, R, 2 * S>(v);
+}
+// With elements k times w^k first: power[i] is w^(2^i).
+template <int DIR, int R, int S, class T> MF_DEVICE void levels_from(cplx<T> (&v)[R], const cplx<T> *power)
+{
+    const cplx<T> w = power[log2_of(R / S)];
+    MF_UNROLL
+    for (int k = 0; k < (S + 3) / 4; k++) {
+        const cplx<T> u = times_fixed<forward, S>(w, k);
+        MF_UNROLL
+        for (int i = k; i < R; i += S) {
+            combine<DIR>(v[i], v[i + S / 2], u);
+            if constexpr (S >= 4)
+                combine<DIR>(v[i + S / 4], v[i + 3 * S / 4], cplx<T>{u.im, -u.re});
+        }
+    }
+    if constexpr (S < R)
+        levels_from<DIR, R, 2 * S>(v, power);
+}
+
+template <int R, class T> MF_DEVICE void reverse_bits(cplx<T> (&v)[R])
+{
+    cplx<T> u[R];
+    MF_UNROLL
+    for (int i = 0; i < R; i++) {
+        u[i] = v[bits_reversed(i, R)];
+    }
+    MF_UNROLL
+    for (int i = 0; i < R; i++) {
+        v[i] = u[i];
+    }
+}
+
+// Odd primes: sums and differences of opposite elements give real products only. Up to 5, those of the differences are
+// relative to the first, by which their sum is multiplied where it is used: with more of them, that costs accuracy.
 template <int DIR, int R, class T> MF_DEVICE void butterfly_prime(cplx<T> (&v)[R])
 {
     constexpr int H = (R - 1) / 2;
@@ -154,17 +270,54 @@ template <int DIR, int R, class T> MF_DEVICE void butterfly_prime(cplx<T> (&v)[R
         v[0] = v[0] + sum[j];
     }
     MF_UNROLL
-    for (int k = 0; k < H; k++) {
+    for (int k = 1; k <= H; k++) {
+        const double unit = R <= 5 ? fixed_turn<R>(k).s : 1;
         cplx<T> even = first, odd = {T(0), T(0)};
         MF_UNROLL
         for (int j = 0; j < H; j++) {
-            turn w = fixed_turn<R>((k + 1) * (j + 1));
-            T c = (T)w.c, s = (T)(DIR * w.s);
+            turn w = fixed_turn<R>(k * (j + 1));
+            const T c = (T)w.c, s = (T)(w.s / unit);
             even = cplx<T>{even.re + c * sum[j].re, even.im + c * sum[j].im};
-            odd = cplx<T>{odd.re + s * difference[j].re, odd.im + s * difference[j].im};
+            odd = j == 0 && R <= 5 ? difference[0]
+                                   : cplx<T>{odd.re + s * difference[j].re, odd.im + s * difference[j].im};
         }
-        v[k + 1] = cplx<T>{even.re - odd.im, even.im + odd.re};
-        v[R - 1 - k] = cplx<T>{even.re + odd.im, even.im - odd.re};
+        const T scale = (T)(DIR * unit);
+        v[k] = cplx<T>{even.re - scale * odd.im, even.im + scale * odd.re};
+        v[R - k] = cplx<T>{even.re + scale * odd.im, even.im - scale * odd.re};
+    }
+}
+
+// R = A B without a common factor: element A b + B a (modulo R) is a, b of a plane, bin k is (k mod A, k mod B) of its
+// transform. No roots between.
+template <int DIR, int A, int B, class T> MF_DEVICE void butterfly_plane(cplx<T> (&v)[A * B])
+{
+    constexpr int R = A * B, TO_A = B * inverse_modulo(B % A, A), TO_B = A * inverse_modulo(A % B, B);
+    cplx<T> y[R];
+    MF_UNROLL
+    for (int b = 0; b < B; b++) {
+        cplx<T> u[A];
+        MF_UNROLL
+        for (int a = 0; a < A; a++) {
+            u[a] = v[(A * b + B * a) % R];
+        }
+        butterfly<DIR, A>(u);
+        MF_UNROLL
+        for (int a = 0; a < A; a++) {
+            y[a * B + b] = u[a];
+        }
+    }
+    MF_UNROLL
+    for (int a = 0; a < A; a++) {
+        cplx<T> u[B];
+        MF_UNROLL
+        for (int b = 0; b < B; b++) {
+            u[b] = y[a * B + b];
+        }
+        butterfly<DIR, B>(u);
+        MF_UNROLL
+        for (int b = 0; b < B; b++) {
+            v[(TO_A * a + TO_B * b) % R] = u[b];
+        }
     }
 }
 
@@ -203,19 +356,23 @@ template <int DIR, int A, int B, class T> MF_DEVICE void butterfly_composite(cpl
 template <int DIR, int R, class T> MF_DEVICE void butterfly(cplx<T> (&v)[R])
 {
     constexpr int A = first_factor(R);
-    if constexpr (R == 2) {
-        cplx<T> a = v[0];
-        v[0] = a + v[1];
-        v[1] = a - v[1];
-    } else if constexpr (R == 4) {
-        butterfly_4<DIR>(v);
-    } else if constexpr (R > 4 && A == R) {
+    if constexpr (R > 1 && is_power_of_2(R)) {
+        reverse_bits(v);
+        levels_from<DIR, R, 2>(v);
+    } else if constexpr (R > 1 && A == R) {
         butterfly_prime<DIR, R>(v);
-    } else if constexpr (R == 3) {
-        butterfly_prime<DIR, 3>(v);
+    } else if constexpr (R > 1 && are_coprime(A, R / A)) {
+        butterfly_plane<DIR, A, R / A>(v);
     } else if constexpr (R > 1) {
         butterfly_composite<DIR, A, R / A>(v);
     }
+}
+
+// butterfly of elements k times w^k, where power[i] is w^(2^i); a power of two.
+template <int DIR, int R, class T> MF_DEVICE void butterfly_times(cplx<T> (&v)[R], const cplx<T> *power)
+{
+    reverse_bits(v);
+    levels_from<DIR, R, 2>(v, power);
 }
 
 // butterfly where only the first and the last element are not zero
@@ -231,25 +388,12 @@ template <int DIR, int R, class T> MF_DEVICE void butterfly_of_ends(cplx<T> (&v)
 
 constexpr int max_radix = 32, largest_prime = 13;
 
-MF_HOST_DEVICE constexpr bool is_power_of_2(int n)
-{
-    return (n & (n - 1)) == 0;
-}
-
 MF_HOST_DEVICE constexpr bool is_smooth(int n)
 {
     for (int p = 2; p <= largest_prime; p++)
         while (n % p == 0)
             n /= p;
     return n == 1;
-}
-
-MF_HOST_DEVICE constexpr int log2_of(int n)
-{
-    int bits = 0;
-    for (; n > 1; n /= 2)
-        bits++;
-    return bits;
 }
 
 // The length whose passes are run: n, or for a large prime factor the power of two of a circular convolution.
