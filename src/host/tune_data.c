@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { BLOCK = 1 << 20, PAD = 512, COMPARED = 1 << 24 };
+enum { BLOCK = 1 << 20, PAD = 512, COMPARED = 1 << 24, CHUNK = 1 << 16 };
 static const double reference_flops = 3e8; /* the reference provider's, a few tenths of a second */
 static const size_t cpu_last_cache = (size_t)64 << 20;
 
@@ -244,37 +244,73 @@ static mf_status expect(mfi_tune_data *d, const mf_plan *plan, mf_tensor *host)
     return status == MF_OK ? status : mfi_prefix(status, "the reference for tuning failed: ");
 }
 
-/* The next element's offset, last axis fastest. */
-static void advance(const mf_tensor *t, int64_t *index, int64_t *offset)
+/* The offset of the element `step` further on, last axis fastest. */
+static void advance(const mf_tensor *t, int64_t step, int64_t *index, int64_t *offset)
 {
-    for (int d = t->ndim - 1; d >= 0; d--) {
-        *offset += t->strides[d];
-        if (++index[d] < t->shape[d])
-            return;
-        *offset -= t->shape[d] * t->strides[d];
-        index[d] = 0;
+    for (int d = t->ndim - 1; d >= 0 && step; d--) {
+        int64_t at = index[d] + step;
+        step = at < t->shape[d] ? 0 : at / t->shape[d];
+        at -= step * t->shape[d];
+        *offset += (at - index[d]) * t->strides[d];
+        index[d] = at;
     }
 }
 
-/* Squares of the difference and of the expected values, over every `step`th element. */
-static double relative_error(const mf_tensor *want, const char *got_base)
+/* Squares of the difference and of the expected values, over every `step`th element: a sum for each CHUNK of them, so that the
+ * result does not depend on who adds which. */
+typedef struct comparison {
+    const mf_tensor *want;
+    const char *got;
+    int64_t count, step;
+    double (*sum)[2]; /* the difference's: infinite where one is NaN or infinite and the other is not the same */
+} comparison;
+
+static void compare_chunk(const comparison *c, int64_t chunk)
 {
-    int64_t count = mf_tensor_elements(want), step = count / COMPARED | 1, index[MF_MAX_DIMS] = {0}, offset = 0;
+    const mf_tensor *want = c->want;
+    int64_t index[MF_MAX_DIMS] = {0}, offset = 0, begin = chunk * CHUNK * c->step;
+    int64_t end = mfi_min64(begin + CHUNK * c->step, c->count);
     int64_t size = (int64_t)mf_dtype_size(want->dtype), part = size / parts(want->dtype);
     double difference = 0, whole = 0;
-    for (int64_t i = 0; i < count; i++, advance(want, index, &offset)) {
-        for (int k = 0; k < parts(want->dtype) && i % step == 0; k++) {
+    advance(want, begin, index, &offset);
+    for (int64_t i = begin; i < end; i += c->step, advance(want, c->step, index, &offset)) {
+        for (int k = 0; k < parts(want->dtype); k++) {
             double w = mfi_tune_load(want->dtype, (const char *)want->data + offset * size + k * part);
-            double g = mfi_tune_load(want->dtype, got_base + offset * size + k * part);
-            if (isnan(w) != isnan(g) || (isinf(w) && w != g))
-                return INFINITY;
-            if (!isfinite(w))
-                continue;
-            difference += (g - w) * (g - w);
-            whole += w * w;
+            double g = mfi_tune_load(want->dtype, c->got + offset * size + k * part);
+            if (isnan(w) != isnan(g) || (isinf(w) && w != g)) {
+                difference = INFINITY;
+            } else if (isfinite(w)) {
+                difference += (g - w) * (g - w);
+                whole += w * w;
+            }
         }
     }
-    return difference == 0 ? 0 : whole > 0 ? sqrt(difference / whole) : INFINITY;
+    c->sum[chunk][0] = difference;
+    c->sum[chunk][1] = whole;
+}
+
+static void compare_chunks(void *context, int64_t begin, int64_t end)
+{
+    for (int64_t chunk = begin; chunk < end; chunk++)
+        compare_chunk(context, chunk);
+}
+
+static mf_status relative_error(double *out, const mf_tensor *want, const char *got)
+{
+    int64_t count = mf_tensor_elements(want), step = count / COMPARED | 1;
+    int64_t chunks = mfi_ceil_div(mfi_ceil_div(count, step), CHUNK);
+    comparison c = {want, got, count, step, mfi_calloc((size_t)chunks, sizeof *c.sum)};
+    double difference = 0, whole = 0;
+    if (!c.sum)
+        return MFI_NO_MEMORY((size_t)chunks * sizeof *c.sum);
+    mfi_parallel_for(chunks, 1, 0, compare_chunks, &c);
+    for (int64_t k = 0; k < chunks; k++) {
+        difference += c.sum[k][0];
+        whole += c.sum[k][1];
+    }
+    mf_free(c.sum);
+    *out = difference == 0 ? 0 : whole > 0 ? sqrt(difference / whole) : INFINITY;
+    return MF_OK;
 }
 
 mf_status mfi_tune_error(double *out, const mfi_tune_data *d)
@@ -293,7 +329,9 @@ mf_status mfi_tune_error(double *out, const mfi_tune_data *d)
         status = mf_context_copy(d->context, d->host, (char *)t->data - below * size, bytes_of(t));
         if (status == MF_OK)
             status = mfi_tune_turn(&turns, d->graph, i - d->inputs, &d->expected[i], first);
-        double error = status == MF_OK ? relative_error(&d->expected[i], first) : 0;
+        double error = 0;
+        if (status == MF_OK)
+            status = relative_error(&error, &d->expected[i], first);
         *out = error > *out ? error : *out;
     }
     mfi_tune_turns_free(&turns);
