@@ -75,13 +75,14 @@ static mf_status check_version(const mfi_database *d)
     return MF_OK;
 }
 
-/* A file that does not exist is made if `create`; else *d stays shut and that is no error. */
+/* A file that does not exist, or that another process just begins, is made if `create`; else *d stays shut and that is no
+ * error. */
 mf_status mfi_db_open_file(mfi_database *d, bool create)
 {
     struct stat file;
     d->db = NULL;
     d->lite = mfi_sqlite_get();
-    bool there = stat(d->path, &file) == 0;
+    bool there = stat(d->path, &file) == 0 && file.st_size > 0;
     if (!there && !create)
         return MF_OK;
     MF_REQUIRE(d->lite, MF_E_MISSING, "the tuning database needs SQLite: %s",
@@ -95,7 +96,7 @@ mf_status mfi_db_open_file(mfi_database *d, bool create)
     mf_status status = result == SQLITE_OK ? MF_OK : mfi_db_error(d, "opening");
     if (status == MF_OK) {
         d->lite->busy_timeout(d->db, BUSY_MS);
-        if (create && (!there || !file.st_size) && d->lite->exec(d->db, schema, NULL, NULL, NULL) != SQLITE_OK)
+        if (create && !there && d->lite->exec(d->db, schema, NULL, NULL, NULL) != SQLITE_OK)
             status = mfi_db_error(d, "making");
     }
     if (status == MF_OK)

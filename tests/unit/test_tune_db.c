@@ -104,6 +104,16 @@ Test(tune_db, kept_and_found)
     expect_sound(1);
 }
 
+Test(tune_db, a_file_just_begun_has_nothing)
+{
+    FILE *begun = fopen(file, "w"); /* as another process leaves it before it writes */
+    cr_assert_not_null(begun);
+    cr_assert_eq(fclose(begun), 0);
+    expect_sound(0);
+    keep(1, 5, true);
+    expect_sound(1);
+}
+
 Test(tune_db, unfinished_records_do_not_replace_complete_ones)
 {
     keep(1, 9, false);
