@@ -22,7 +22,8 @@ extern "C" __global__ void roots(mf::c64 *table)
 }
 
 // `filter` holds the factor 1 / LENGTH, as neither direction scales.
-extern "C" __global__ void __launch_bounds__(F::threads)
+// Left to itself the compiler may spill for more blocks of a multiprocessor than these need.
+extern "C" __global__ void __launch_bounds__(F::threads, 4)
     filter_signals(const mf::c64 *src, const mf::c64 *filter, const mf::c64 *table, mf::c64 *dst, int signals)
 {
     MF_DYNAMIC_SHARED(unsigned char, shared);
