@@ -2,7 +2,7 @@
  * passes between them stays in registers. */
 #include "schedule.h"
 
-static bool same_view(const mfi_view *a, const mfi_view *b, const int64_t *shape)
+bool mfi_same_matrix(const mfi_view *a, const mfi_view *b, const int64_t *shape)
 {
     for (int d = 0; d < 2; d++)
         if (shape[d] > 1 && a->strides[d] != b->strides[d])
@@ -16,7 +16,7 @@ static bool alike(const mfi_problem *p, const mfi_problem *q)
     const int64_t left[2] = {m->m, m->k};
     return p->anchor == MFI_MATMUL && q->anchor == MFI_MATMUL && p->ndim == 2 && q->ndim == 2 && m->m == n->m &&
            m->n == n->n && m->k == n->k && m->acc == n->acc && m->compute == n->compute && m->b.dtype == n->b.dtype &&
-           !p->chain.phases && !q->chain.phases && !p->head && !q->head && same_view(&m->a, &n->a, left);
+           !p->chain.phases && !q->chain.phases && !p->head && !q->head && mfi_same_matrix(&m->a, &n->a, left);
 }
 
 /* How step p reads all of what lies at `store`: the operand; -1: otherwise or not. */
@@ -25,8 +25,9 @@ static int reader_of(const mfi_problem *p, const mfi_view *store)
     for (int o = 0; o < p->chain.operands; o++) {
         const mfi_operand *operand = &p->chain.operand[o];
         if (operand->view.slot == store->slot)
-            return same_view(&operand->view, store, p->shape) && operand->extent[0] < 0 && operand->extent[1] < 0 ? o
-                                                                                                                  : -1;
+            return mfi_same_matrix(&operand->view, store, p->shape) && operand->extent[0] < 0 && operand->extent[1] < 0
+                       ? o
+                       : -1;
     }
     return -1;
 }

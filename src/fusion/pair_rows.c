@@ -2,14 +2,6 @@
  * of an fp8 result. What passes between them stays in registers. */
 #include "schedule.h"
 
-static bool same_view(const mfi_view *a, const mfi_view *b, const int64_t *shape)
-{
-    for (int d = 0; d < 2; d++)
-        if (shape[d] > 1 && a->strides[d] != b->strides[d])
-            return false;
-    return a->slot == b->slot && a->offset == b->offset && a->dtype == b->dtype;
-}
-
 /* The instruction that stores what is read: -1: none stores into this slot, -2: it does so otherwise. */
 static int maker_of(const mfi_problem *p, const mfi_operand *read)
 {
@@ -19,7 +11,7 @@ static int maker_of(const mfi_problem *p, const mfi_operand *read)
         if (in->kind != MFI_STORE || p->chain.operand[in->operand].view.slot != read->view.slot)
             continue;
         const mfi_view *store = &p->chain.operand[in->operand].view;
-        bool whole = read->extent[0] < 0 && read->extent[1] < 0 && same_view(store, &read->view, p->shape);
+        bool whole = read->extent[0] < 0 && read->extent[1] < 0 && mfi_same_matrix(store, &read->view, p->shape);
         /* of 16 bits or more: what is not rounded to them is better for it */
         bool alike = !in->saturate && mf_dtype_size(store->dtype) >= 2 &&
                      p->chain.instr[in->a].ctype == mfi_compute_type(store->dtype);

@@ -58,8 +58,8 @@ typedef struct mfi_operand {
 /* Evaluation order with reductions: phase 0 evaluates what REDUCE instructions of level 1 need, over the row; then level-1 row
  * values are known; phase 1 feeds level-2 reductions; … the last phase evaluates stores. Element values may be recomputed
  * in each phase. A row value has the same value for all points that differ only in the last nreduce dims.
- * MATMUL (pair_rows.c): nreduce may be 1, along rows of the result. Else (beside.c) it is 0, and phases 1, if something is reduced beside the product, over those dims along which the operand that
- * stores it has stride 0. */
+ * MATMUL: nreduce may be 1, along rows of the result (pair_rows.c). Else it is 0, and phases 1, if something is reduced beside the
+ * product, over those dims along which the operand that stores it has stride 0 (beside.c). */
 typedef struct mfi_chain {
     int count, operands, phases; /* phases: number of reduction levels, 0 for a plain map */
     mfi_instr instr[MFI_MAX_INSTR];

@@ -104,6 +104,8 @@ void mfi_zero_map(mfi_problem *p, const mfi_view *view);
 mf_status mfi_pair_solve(mfi_problem **out, int *reader, const mfi_schedule *s, int index);
 mf_status mfi_schedule_join_solve(mfi_schedule *s, int index, int reader, mfi_problem *pair);
 
+/* pair_matmul.c: the same elements of one slot, as a matrix of this shape. */
+bool mfi_same_matrix(const mfi_view *a, const mfi_view *b, const int64_t *shape); /* of two dims */
 /* pair_matmul.c: step `index` with step *maker, a product of the same left factor that it alone reads, or NULL in *out; `round`:
  * what it reads as it was stored. Put it in the place of both with mfi_schedule_absorb(s, index, *maker, pair);
  * mfi_schedule_part_beside parts it again. */
