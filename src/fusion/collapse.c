@@ -6,30 +6,37 @@
 
 typedef struct views {
     int count;
-    mfi_view *view[MFI_MAX_OPERANDS + MFI_FACTOR_INPUTS + MFI_FACTOR_RESULTS];
+    mfi_view *view[MFI_MOST_VIEWS];
 } views;
+
+int mfi_problem_views(mfi_problem *p, mfi_view *out[MFI_MOST_VIEWS])
+{
+    int count = 0;
+    for (int i = 0; i < p->chain.operands; i++)
+        out[count++] = &p->chain.operand[i].view;
+    if (p->anchor == MFI_MATMUL) {
+        out[count++] = &p->u.matmul.a;
+        out[count++] = &p->u.matmul.b;
+    } else if (p->anchor == MFI_FFT) {
+        out[count++] = &p->u.fft.in;
+    } else if (p->anchor == MFI_SOLVE) {
+        out[count++] = &p->u.solve.a;
+        out[count++] = &p->u.solve.b;
+        out[count++] = &p->u.solve.x;
+        out[count++] = &p->u.solve.info;
+    } else if (p->anchor == MFI_FACTOR) {
+        for (int i = 0; i < MFI_FACTOR_INPUTS; i++)
+            out[count++] = &p->u.factor.in[i].view;
+        for (int i = 0; i < MFI_FACTOR_RESULTS; i++)
+            out[count++] = &p->u.factor.out[i].view;
+    }
+    return count;
+}
 
 static views all_views(mfi_problem *p)
 {
-    views v = {0};
-    for (int i = 0; i < p->chain.operands; i++)
-        v.view[v.count++] = &p->chain.operand[i].view;
-    if (p->anchor == MFI_MATMUL) {
-        v.view[v.count++] = &p->u.matmul.a;
-        v.view[v.count++] = &p->u.matmul.b;
-    } else if (p->anchor == MFI_FFT) {
-        v.view[v.count++] = &p->u.fft.in;
-    } else if (p->anchor == MFI_SOLVE) {
-        v.view[v.count++] = &p->u.solve.a;
-        v.view[v.count++] = &p->u.solve.b;
-        v.view[v.count++] = &p->u.solve.x;
-        v.view[v.count++] = &p->u.solve.info;
-    } else if (p->anchor == MFI_FACTOR) {
-        for (int i = 0; i < MFI_FACTOR_INPUTS; i++)
-            v.view[v.count++] = &p->u.factor.in[i].view;
-        for (int i = 0; i < MFI_FACTOR_RESULTS; i++)
-            v.view[v.count++] = &p->u.factor.out[i].view;
-    }
+    views v;
+    v.count = mfi_problem_views(p, v.view);
     return v;
 }
 

@@ -10,7 +10,8 @@ typedef enum mfi_skeleton {
     MFI_SK_REDUCE,
     MFI_SK_GEMM,
     MFI_SK_GEMM_TILES,
-    MFI_SK_GEMM_LANES
+    MFI_SK_GEMM_LANES,
+    MFI_SK_GEMM_SMALL
 } mfi_skeleton;
 
 /* The compile-time side of a kernel. Sizes are run-time arguments, so problems that differ in them only share kernels.
@@ -29,7 +30,7 @@ typedef struct mfi_shape {
     int tile_dim;         /* TILES: the dim along which the other operands are contiguous; GEMM_LANES: the batch */
     int tile_m, tile_n,
         tile_k; /* GEMM, GEMM_TILES, GEMM_LANES: a block's share of the result; not LANES: its steps along k */
-    int own_m, own_n, parts; /* GEMM_LANES: a thread's share of it; threads that share k */
+    int own_m, own_n, parts; /* GEMM_LANES, GEMM_SMALL: a thread's share of it; LANES: threads that share k */
     int a_vector, b_vector;  /* GEMM_TILES: elements of the factors that are copied at once */
     bool a_rows, b_rows;     /* GEMM_TILES: a lies along k, b along n */
     double share;            /* GEMM, GEMM_TILES, GEMM_LANES: of the peak rate that is estimated */
@@ -51,6 +52,9 @@ void mfi_emit_gemm_call(mfi_text *out, const mfi_problem *p, const mfi_shape *la
                         const char *shared);
 /* Points of the last dim that every operand can be accessed in at once. */
 int mfi_shape_vector(const mfi_problem *p);
+/* Within a kernel that does other things, too: one launch, `threads` of a block, no shared memory and no barriers. False: there is no
+ * such kernel. */
+bool mfi_shape_choose_within(mfi_shape *layout, mfi_problem *p, const mfi_caps *caps, int threads);
 /* Other blocks than chosen. MF_E_UNSUPPORTED: the kernel cannot have such. */
 mf_status mfi_shape_set_threads(mfi_shape *layout, int threads);
 /* Blocks of launch k. */
@@ -229,6 +233,30 @@ void mfi_emit_solve_types(mfi_text *out, const mfi_problem *p, const mfi_solve_s
 mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_shape *s);
 /* words->data: addresses of a, b, x and info. */
 void mfi_solve_words(mfi_words *words, const mfi_problem *p, const mfi_solve_shape *s);
+
+/* The address words of a, b, x and info, and the rest of a device unit. */
+mf_status mfi_emit_solve_device(mfi_device_code *out, const mfi_problem *p, const mfi_solve_shape *s,
+                                const mfi_words *words, const char *const *slots);
+
+/* ---- several steps over the items of a batch (emit_together.c) ---- */
+
+enum { MFI_TOGETHER_PLACES = 48 };
+
+typedef struct mfi_together_shape {
+    int threads, items, resident; /* of a block; at least so many blocks of a multiprocessor */
+    int64_t batch, blocks;
+    size_t work, shared; /* bytes: of the part that needs most; with what parts hand on */
+    int places;          /* addresses that the kernel gets: of slots, and how many bytes on the next item is */
+    struct {
+        int16_t slot;
+        int64_t step;
+    } place[MFI_TOGETHER_PLACES];
+    double us; /* that its parts are estimated to take beside the memory's time */
+} mfi_together_shape;
+/* False: the reason is in `bid`. */
+bool mfi_together_choose(mfi_together_shape *s, const mfi_problem *p, const mfi_caps *c, mfi_bid *bid);
+/* Its arguments: an address for each place, then the batch. */
+mf_status mfi_emit_together(mfi_source *out, const mfi_problem *p, const mfi_together_shape *s, const mfi_caps *c);
 
 /* ---- systems and decompositions of small matrices (emit_batch.c) ---- */
 

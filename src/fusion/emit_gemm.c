@@ -200,6 +200,10 @@ void mfi_emit_gemm_call(mfi_text *out, const mfi_problem *p, const mfi_shape *l,
                      mfi_emit_storage(mm->a.dtype), mfi_emit_storage(mm->b.dtype), mfi_emit_ctype(mm->acc), p->ndim,
                      word(mm->a.strides[p->ndim - 1] == 1), word(mm->b.strides[p->ndim - 2] == 1),
                      mfi_view_vector_alignment(&mm->a, p, 1), mfi_view_vector_alignment(&mm->b, p, 1), block, shared);
+    else if (l->skeleton == MFI_SK_GEMM_SMALL)
+        mfi_text_add(out, "mf::gemm_small<chain, %s, %s, %s, %d, %d, %d, %d>(a, %s)", mfi_emit_storage(mm->a.dtype),
+                     mfi_emit_storage(mm->b.dtype), mfi_emit_ctype(mm->acc), p->ndim, l->own_m, l->own_n, l->threads,
+                     block);
     else if (l->skeleton == MFI_SK_GEMM_LANES) {
         mfi_text_add(out, "mf::gemm_lanes<chain, ");
         lanes_config(out, p, l, "");

@@ -46,8 +46,8 @@ void mfi_emit_call(mfi_text *out, const mfi_problem *p, const mfi_shape *l, int 
 
 static const struct {
     const char *header, *prefix;
-} kinds[] = {{"map", "map"},           {"map", "map"},          {"reduce_rows", "reduce"}, {"gemm_simple", "matmul"},
-             {"gemm_tiles", "matmul"}, {"gemm_lanes", "matmul"}};
+} kinds[] = {{"map", "map"},           {"map", "map"},           {"reduce_rows", "reduce"}, {"gemm_simple", "matmul"},
+             {"gemm_tiles", "matmul"}, {"gemm_lanes", "matmul"}, {"gemm_small", "matmul"}};
 
 const char *mfi_emit_skeleton(const mfi_shape *l)
 {

@@ -349,6 +349,46 @@ void mfi_shape_choose(mfi_shape *l, mfi_problem *p, const mfi_caps *caps)
     l->wide = mfi_shape_needs_wide(p);
 }
 
+/* Results of a thread, as many as leave each one some. */
+static void choose_small(mfi_shape *l, const mfi_problem *p)
+{
+    const mfi_matmul *mm = &p->u.matmul;
+    int64_t results = mfi_problem_points(p);
+    int most = mfi_ctype_size(mm->acc) > 8 ? 2 : 4;
+    l->skeleton = MFI_SK_GEMM_SMALL;
+    l->own_m = l->own_n = 1;
+    while (l->own_m * l->own_n * l->threads * 2 <= results && (l->own_m < most || l->own_n < most)) {
+        bool rows =
+            l->own_n >= most || l->own_n >= mm->n || (l->own_m < most && l->own_m <= l->own_n && l->own_m < mm->m);
+        int *own = rows ? &l->own_m : &l->own_n;
+        if (*own >= most || *own >= (rows ? mm->m : mm->n))
+            break;
+        *own *= 2;
+    }
+}
+
+bool mfi_shape_choose_within(mfi_shape *l, mfi_problem *p, const mfi_caps *caps, int threads)
+{
+    *l = (mfi_shape){
+        .vector = 1, .threads = threads, .items = 1, .lanes = 1, .splits = 1, .launches = 1, .tile_dim = -1};
+    assign_levels(p);
+    if (p->chain.phases == 0)
+        p->nreduce = 0;
+    if (p->anchor == MFI_MATMUL) {
+        choose_small(l, p);
+    } else if (p->nreduce == 0) {
+        l->skeleton = MFI_SK_MAP;
+        l->vector = mfi_shape_vector(p);
+        l->tail = mfi_problem_points(p) % l->vector != 0;
+    } else {
+        l->skeleton = MFI_SK_REDUCE;
+        choose_rows(l, p, caps);
+        l->threads = threads;
+    }
+    l->wide = mfi_shape_needs_wide(p);
+    return l->lanes <= 32 && l->splits == 1;
+}
+
 mf_status mfi_shape_set_threads(mfi_shape *l, int threads)
 {
     bool power = threads >= 32 && threads <= 1024 && !(threads & (threads - 1));
@@ -385,6 +425,12 @@ int64_t mfi_shape_grid(const mfi_shape *l, const mfi_problem *p, int launch)
         int64_t rows = p->shape[p->ndim - 2], lanes = p->shape[l->tile_dim];
         return points / mfi_max64(rows * last * lanes, 1) * mfi_ceil_div(lanes, l->lanes) *
                mfi_ceil_div(rows, l->tile_m) * mfi_ceil_div(last, l->tile_n);
+    }
+    if (l->skeleton == MFI_SK_GEMM_SMALL) {
+        int64_t rows = p->shape[p->ndim - 2];
+        return mfi_ceil_div(points / mfi_max64(rows * last, 1) * mfi_ceil_div(rows, l->own_m) *
+                                mfi_ceil_div(last, l->own_n),
+                            l->threads);
     }
     if (p->anchor == MFI_MATMUL) {
         int64_t rows = p->shape[p->ndim - 2];

@@ -198,6 +198,21 @@ mf_status mfi_emit_solve(mfi_source *out, const mfi_problem *p, const mfi_solve_
     return status;
 }
 
+mf_status mfi_emit_solve_device(mfi_device_code *out, const mfi_problem *p, const mfi_solve_shape *s,
+                                const mfi_words *words, const char *const *slots)
+{
+    const mfi_view *views[] = {&p->u.solve.a, &p->u.solve.b, &p->u.solve.x, &p->u.solve.info};
+    mfi_device_unit u = {.skeleton = mfi_solve_skeleton(s), .threads = s->threads, .tiles = s->blocks, .words = words};
+    for (size_t i = 0; i < MFI_COUNT(views); i++)
+        mfi_device_place(&u, words->data + (int)i, views[i], NULL);
+    mfi_emit_solve_types(&u.types, p, s);
+    mfi_text_add(&u.types, "typedef batch::args kernel_args;\n");
+    mfi_text_add(&u.shared_bytes, "code::batch::BYTES");
+    /* What one tile leaves in shared memory is read until its end. */
+    mfi_text_add(&u.call, "batch::run(a, tile, shared);\n    __syncthreads()");
+    return mfi_emit_device_unit(out, &u, slots);
+}
+
 void mfi_solve_words(mfi_words *w, const mfi_problem *p, const mfi_solve_shape *s)
 {
     const mfi_solve *f = &p->u.solve;

@@ -5,6 +5,8 @@
 int mfi_slot_uses(const mfi_problem *p, int slot)
 {
     int found = p->anchor == MFI_FFT_PAIR ? mfi_slot_uses(p->head, slot) : 0;
+    for (int i = 0; p->anchor == MFI_TOGETHER && i < p->u.together.parts; i++)
+        found += mfi_slot_uses(p->u.together.part[i], slot);
     for (int o = 0; o < p->chain.operands; o++)
         found += p->chain.operand[o].view.slot == slot;
     if (p->anchor == MFI_MATMUL || p->anchor == MFI_MATMUL_PAIR)

@@ -83,6 +83,8 @@ void mfi_problem_free(mfi_problem *p)
 {
     if (p)
         mfi_problem_free(p->head);
+    for (int i = 0; p && p->anchor == MFI_TOGETHER && i < p->u.together.parts; i++)
+        mfi_problem_free(p->u.together.part[i]);
     mf_free(p);
 }
 
@@ -92,6 +94,12 @@ mfi_problem *mfi_problem_copy(const mfi_problem *p)
     if (!own)
         return NULL;
     *own = *p;
+    for (int i = 0; p->anchor == MFI_TOGETHER && i < p->u.together.parts; i++)
+        if (!(own->u.together.part[i] = mfi_problem_copy(p->u.together.part[i]))) {
+            own->u.together.parts = i;
+            mfi_problem_free(own);
+            return NULL;
+        }
     if (p->head && !(own->head = mfi_problem_copy(p->head))) {
         mf_free(own);
         return NULL;
@@ -145,8 +153,18 @@ static int64_t anchor_bytes(const mfi_problem *p)
     return 0;
 }
 
+int mfi_together_own(const mfi_together *t, int slot)
+{
+    int i = 0;
+    while (i < t->owns && t->own[i].slot != slot)
+        i++;
+    return i < t->owns ? i : -1;
+}
+
 int64_t mfi_problem_bytes(const mfi_problem *p)
 {
+    if (p->anchor == MFI_TOGETHER)
+        return p->u.together.bytes;
     return anchor_bytes(p) + chain_bytes(p, true);
 }
 
@@ -183,6 +201,8 @@ double mfi_problem_flops(const mfi_problem *p)
     }
     if (p->anchor == MFI_FACTOR)
         flops = points * mfi_factor_flops(&p->u.factor);
+    for (int i = 0; p->anchor == MFI_TOGETHER && i < p->u.together.parts; i++)
+        flops += mfi_problem_flops(p->u.together.part[i]);
     return flops;
 }
 
@@ -250,6 +270,10 @@ void mfi_chain_text(const mfi_problem *p, mfi_text *out)
         mfi_chain_text(p->head, out);
         mfi_text_add(out, "; of that: ");
     }
+    for (int i = 0, chains = 0; p->anchor == MFI_TOGETHER && i < p->u.together.parts; i++) {
+        mfi_text_add(out, p->u.together.part[i]->chain.count && chains++ ? "; " : "");
+        mfi_chain_text(p->u.together.part[i], out);
+    }
     for (int i = 0, stores = 0; i < p->chain.count; i++) {
         const mfi_instr *in = &p->chain.instr[i];
         if (in->kind != MFI_STORE)
@@ -270,6 +294,12 @@ void mfi_problem_text(const mfi_problem *p, mfi_text *out)
 {
     static const char *const kinds[] = {"fft", "ifft", "rfft", "irfft"};
     static const char *const solvers[] = {"cholesky", "solve", "cho_solve", "solve_triangular", "cholesky and solve"};
+    for (int i = 0; p->anchor == MFI_TOGETHER && i < p->u.together.parts; i++) {
+        mfi_text_add(out, i ? ", then " : "together: ");
+        mfi_problem_text(p->u.together.part[i], out);
+    }
+    if (p->anchor == MFI_TOGETHER)
+        return;
     if (p->anchor == MFI_MATMUL || p->anchor == MFI_MATMUL_PAIR) {
         mfi_text_add(out, "%s %s ", p->anchor == MFI_MATMUL ? "matmul" : "two matmuls",
                      mf_dtype_name(p->u.matmul.a.dtype));

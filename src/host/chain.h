@@ -67,7 +67,8 @@ typedef struct mfi_chain {
 } mfi_chain;
 
 /* a REDUCE is a MAP with nreduce > 0; an FFT_PAIR is an FFT step of one axis with the step that makes its input; a MATMUL_PAIR has
- * two products of one left factor, the second one (ACC of axis 1) with the right factor of `head`. */
+ * two products of one left factor, the second one (ACC of axis 1) with the right factor of `head`; TOGETHER is several steps over the
+ * items of one batch, one after the other for each item. */
 typedef enum mfi_anchor {
     MFI_MAP,
     MFI_MATMUL,
@@ -76,6 +77,7 @@ typedef enum mfi_anchor {
     MFI_FFT_PAIR,
     MFI_FACTOR,
     MFI_MATMUL_PAIR,
+    MFI_TOGETHER,
     MFI_ANCHOR_COUNT
 } mfi_anchor;
 
@@ -154,6 +156,20 @@ typedef struct mfi_factor {
     mfi_factor_operand in[MFI_FACTOR_INPUTS], out[MFI_FACTOR_RESULTS];
 } mfi_factor;
 
+enum { MFI_TOGETHER_PARTS = 12, MFI_TOGETHER_OWN = 12 };
+
+/* The domain is the batch, one dim. Parts are steps as they were, in their order, each with the batch as its first dim or the
+ * first factor of it; freed with their owner. `own`: slots that only they use, contiguous, with so many bytes for an item. */
+typedef struct mfi_together {
+    int parts, owns;
+    int64_t bytes; /* of the other slots, each once */
+    struct mfi_problem *part[MFI_TOGETHER_PARTS];
+    struct {
+        int16_t slot;
+        int64_t bytes;
+    } own[MFI_TOGETHER_OWN];
+} mfi_together;
+
 typedef struct mfi_problem {
     mfi_anchor anchor;
     /* FFT_PAIR: a map, or an FFT or FFT_PAIR of the same axis, with as many dims, whose chain's only store is what u.fft.in
@@ -168,10 +184,18 @@ typedef struct mfi_problem {
         mfi_fft fft;
         mfi_solve solve;
         mfi_factor factor;
+        mfi_together together;
     } u;
 } mfi_problem;
 
 /* chain.c */
+enum { MFI_MOST_VIEWS = MFI_MAX_OPERANDS + MFI_FACTOR_INPUTS + MFI_FACTOR_RESULTS };
+/* collapse.c: the views of a step of one anchor (no pair, no TOGETHER); how many. Absent ones are among them. */
+int mfi_problem_views(mfi_problem *p, mfi_view *out[MFI_MOST_VIEWS]);
+/* The index of a TOGETHER's own slot, or -1. */
+int mfi_together_own(const mfi_together *t, int slot);
+/* together.c: a part, the batch its first dim, for so many items from any on; freed by mfi_problem_free. */
+mf_status mfi_together_items(mfi_problem **out, const mfi_problem *together, int part, int64_t items);
 void mfi_problem_free(mfi_problem *p);
 mfi_problem *mfi_problem_copy(const mfi_problem *p); /* NULL: out of memory */
 /* The terms that a transform of one axis gives. Its domain has fewer along the axis where only the first ones are stored. */

@@ -58,7 +58,8 @@ static void add_string(mfi_text *t, const char *key, const char *value)
 
 static void step_json(mfi_text *t, const mfi_step *step)
 {
-    static const char *const anchors[] = {"map", "matmul", "fft", "solve", "fft_pair", "factor", "matmul_pair"};
+    static const char *const anchors[] = {"map",      "matmul", "fft",         "solve",
+                                          "fft_pair", "factor", "matmul_pair", "together"};
     mfi_text problem = {0}, chain = {0};
     mfi_problem_text(step->problem, &problem);
     mfi_chain_text(step->problem, &chain);

@@ -133,7 +133,7 @@ static mf_status cut_step(mf_plan *plan, int index)
 }
 
 /* What step `p` is estimated to cost, in one or cut in two. */
-static mf_status step_cost(double *cost_us, const mf_plan *plan, const mfi_problem *p)
+mf_status mfi_plan_step_cost(double *cost_us, const mf_plan *plan, const mfi_problem *p)
 {
     offers whole;
     int cut;
@@ -158,9 +158,9 @@ static mf_status pair_steps(bool *joined, mf_plan *plan, int index)
         return MF_OK;
     }
     ask(&together, plan, pair);
-    mf_status status = step_cost(&first, plan, s->step[index]);
+    mf_status status = mfi_plan_step_cost(&first, plan, s->step[index]);
     if (status == MF_OK)
-        status = step_cost(&second, plan, s->step[index + 1]);
+        status = mfi_plan_step_cost(&second, plan, s->step[index + 1]);
     bool cheaper = cost(&together) <= 1.001 * (first + second); /* arithmetic alone costs the same */
     *joined = status == MF_OK && together.best >= 0 && (cheaper || plan->choice.grouping == MFI_GROUP_TOGETHER);
     if (*joined)
@@ -199,9 +199,9 @@ static mf_status absorb(bool *joined, mf_plan *plan, int index, int other, mfi_p
     offers together;
     double own = 0, others = 0;
     ask(&together, plan, both);
-    mf_status status = step_cost(&own, plan, s->step[index]);
+    mf_status status = mfi_plan_step_cost(&own, plan, s->step[index]);
     if (status == MF_OK)
-        status = step_cost(&others, plan, s->step[other]);
+        status = mfi_plan_step_cost(&others, plan, s->step[other]);
     bool pays = cost(&together) <= own + others || plan->choice.grouping == MFI_GROUP_TOGETHER;
     *joined = status == MF_OK && together.best >= 0 && pays;
     if (*joined)
@@ -332,9 +332,15 @@ static mf_status retreat(bool *retry, mf_plan *plan, int index)
 {
     mfi_problem *p = plan->schedule->step[index];
     bool beside = (p->anchor == MFI_MATMUL && p->chain.phases) || p->anchor == MFI_MATMUL_PAIR;
-    *retry = mfi_fft_is_narrow(p) || p->anchor == MFI_FFT_PAIR || beside;
+    bool together = p->anchor == MFI_TOGETHER;
+    *retry = mfi_fft_is_narrow(p) || p->anchor == MFI_FFT_PAIR || beside || together;
     if (mfi_fft_is_narrow(p)) {
         MF_TRY(mfi_widen(plan->schedule, index));
+    } else if (together) {
+        int parts = p->u.together.parts;
+        MF_TRY(mfi_schedule_part_together(plan->schedule, index));
+        for (int k = parts - 1; k >= 0; k--)
+            MF_TRY(cut_step(plan, index + k));
     } else if (beside) {
         MF_TRY(mfi_schedule_part_beside(plan->schedule, index));
         MF_TRY(cut_step(plan, index));
@@ -481,6 +487,8 @@ static mf_status arrange(mf_plan *plan, int flags)
     }
     for (int i = 0; i < plan->schedule->steps && fuse; i++)
         MF_TRY(join_solve(plan, i));
+    if (fuse)
+        MF_TRY(mfi_plan_join_together(plan));
     for (int i = 0; i < plan->schedule->steps && fuse;) {
         bool joined; /* then an earlier step is gone */
         MF_TRY(join_products(&joined, plan, i));

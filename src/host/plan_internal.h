@@ -81,6 +81,10 @@ mf_plan_options mfi_plan_options_of(const mf_plan *plan);
 mf_status mfi_plan_decide(mf_plan *plan);
 void mfi_plan_undecide(mf_plan *plan);
 bool mfi_plan_bids(const mf_plan *plan, const mfi_problem *p, const mfi_provider *provider, double *cost_us);
+/* What step `p` is estimated to cost, in one or cut in two. */
+mf_status mfi_plan_step_cost(double *cost_us, const mf_plan *plan, const mfi_problem *p);
+/* plan_together.c */
+mf_status mfi_plan_join_together(mf_plan *plan);
 /* plan_memory.c: offsets of the temporaries, their sum; outputs that may be an input; how many bytes a number of plans may keep,
  * of the host or of the device. */
 size_t mfi_plan_memory_limit(const mfi_caps *caps);

@@ -25,8 +25,21 @@ static void touch_head(mfi_schedule *s, const mfi_problem *head, int step)
             touch(s, &head->chain.operand[head->chain.instr[i].operand].view, step);
 }
 
+/* Not what parts hand on to each other alone, which never reaches memory. */
+static void touch_together(mfi_schedule *s, const mfi_together *t, int step)
+{
+    for (int i = 0; i < t->parts; i++) {
+        mfi_view *view[MFI_MOST_VIEWS];
+        for (int k = mfi_problem_views(t->part[i], view) - 1; k >= 0; k--)
+            if (view[k]->slot >= 0 && mfi_together_own(t, view[k]->slot) < 0)
+                touch(s, view[k], step);
+    }
+}
+
 static void touch_step(mfi_schedule *s, const mfi_problem *p, int step)
 {
+    if (p->anchor == MFI_TOGETHER)
+        touch_together(s, &p->u.together, step);
     for (int k = 0; k < p->chain.operands; k++)
         touch(s, &p->chain.operand[k].view, step);
     if (p->anchor == MFI_MATMUL || p->anchor == MFI_MATMUL_PAIR) {

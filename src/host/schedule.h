@@ -121,6 +121,14 @@ mf_status mfi_beside(mfi_problem **out, const mfi_schedule *s, int product, int 
 void mfi_schedule_absorb(mfi_schedule *s, int product, int reduction, mfi_problem *joined);
 mf_status mfi_schedule_part_beside(mfi_schedule *s, int index);
 
+/* together.c: `count` steps from `first` on as one TOGETHER, or NULL in *out: they are not of one batch, none solves, or one is too
+ * large. Put it in their place; or them in its place. */
+bool mfi_together_suits(const mfi_problem *p,
+                        int64_t batch); /* a step, to be done for some of so many items by themselves */
+mf_status mfi_together_of(mfi_problem **out, const mfi_schedule *s, int first, int count);
+void mfi_schedule_join_together(mfi_schedule *s, int first, int count, mfi_problem *together);
+mf_status mfi_schedule_part_together(mfi_schedule *s, int index);
+
 /* lay.c: another layout of the temporary that a product stores and transform `reader` alone reads, with its axis in one piece;
  * false: it lies so, or cannot. mfi_lay takes that layout, and the next time the first one again. */
 typedef struct mfi_laid {
