@@ -112,7 +112,7 @@ def test_what_others_read_between_them_is_kept():
 
 def assert_result(got, want):
     if got.element_size() == 1:
-        allowed = want.abs() * 2.0**-4 + 2.0**-10
+        allowed = want.abs() * 2.0**-4 + 2.0**-10 + want.abs().max() * 2.0**-21  # of sums in f32, next to a tie
     elif got.element_size() == 2:
         allowed = want.abs() * 2.0**-8 + want.abs().max() * 2.0**-11
     else:
@@ -131,8 +131,9 @@ def test_results(case, shape):
     m, n, k = shape
     arrays = [torch.randn(s, device="cuda").bfloat16() for s in ((m, k), (k, n), *more(m, n))]
     arrays[1] /= k**0.5
-    plan = mf.plan(function, *arrays, providers="generated_gemm", tune="off")
-    assert len(steps(plan)) == 1
+    fits = "fp8" not in case or n % 16 == 0  # rows that are stored by bulk copies begin on 16 bytes
+    plan = mf.plan(function, *arrays, providers="generated_gemm" if fits else None, tune="off")
+    assert (len(steps(plan)) == 1) == fits
     got, again = (plan.run(*arrays) for _ in range(2))
     got, again = (r if isinstance(r, tuple) else (r,) for r in (got, again))
     for result, same, want in zip(got, again, wanted(torch, *(a.double() for a in arrays)), strict=True):
