@@ -10,7 +10,8 @@ enum {
     REGISTER_WORDS_C128 = 112,
     ROWS_WORDS = 144,
     LEAST_TILED = 33,
-    LEAST_TILED_LU = 40, /* where a matrix would fit a warp by rows, too: faster on an H200 */
+    LEAST_TILED_FIRST = 40,     /* where a matrix would fit a warp by rows, too: faster on an H200, */
+    MOST_TILED_FIRST_POSV = 48, /* Cholesky with right-hand sides up to here */
     MOST_TILED = 128,
     TILE_WORDS = 144,
     TILE_WORDS_CHOLESKY = 128,
@@ -113,6 +114,13 @@ static bool by_tiles(mfi_solve_shape *s, const mfi_solve *f, const mfi_caps *c, 
     return true;
 }
 
+/* Are tiles faster where rows would do? */
+static bool tiles_first(const mfi_solve *f)
+{
+    return f->n >= LEAST_TILED_FIRST &&
+           (f->solver == MFI_LU_SOLVE || (f->solver == MFI_POSV && f->n <= MOST_TILED_FIRST_POSV));
+}
+
 /* A thread for each row. */
 static bool by_threads(mfi_solve_shape *s, const mfi_solve *f, int words, int vector, mfi_bid *bid)
 {
@@ -149,7 +157,7 @@ bool mfi_solve_shape_choose(mfi_solve_shape *s, const mfi_problem *p, const mfi_
     set_kind(s, f);
     s->threads = 128;
     int words = (int)mfi_ctype_size(f->ctype) / 4, vector = words >= 4 ? 1 : 4 / words;
-    bool tiled = f->solver == MFI_LU_SOLVE && f->n >= LEAST_TILED_LU && by_tiles(s, f, c, words, vector);
+    bool tiled = tiles_first(f) && by_tiles(s, f, c, words, vector);
     if (!tiled && !by_rows(s, f, words, vector) && !by_tiles(s, f, c, words, vector) &&
         !by_threads(s, f, words, vector, bid))
         return false;

@@ -56,6 +56,20 @@ template <class T> MF_DEVICE T by_real(T x, real_t<T> s)
         return x * s;
 }
 
+// x - f * y, as fused operations: half as many for the compiler to fuse.
+MF_DEVICE float less(float x, float f, float y)
+{
+    return m_fma(-f, y, x);
+}
+MF_DEVICE double less(double x, double f, double y)
+{
+    return m_fma(-f, y, x);
+}
+template <class T> MF_DEVICE cplx<T> less(cplx<T> x, cplx<T> f, cplx<T> y)
+{
+    return {m_fma(-f.re, y.re, m_fma(f.im, y.im, x.re)), m_fma(-f.re, y.im, m_fma(-f.im, y.re, x.im))};
+}
+
 MF_DEVICE float one_norm(float x)
 {
     return m_fabs(x);
@@ -165,6 +179,16 @@ template <int LANES> MF_DEVICE u32 group_max(u32 x)
 
 enum part { LOWER_PART, UPPER_PART, WHOLE };
 
+// 0 to N - 1 as constants, of which a fold makes N calls beside each other: calls within calls take compilers far longer.
+template <int... K> struct sequence {
+};
+template <int N, int... K> struct count_to {
+    typedef typename count_to<N - 1, N - 1, K...>::type type;
+};
+template <int... K> struct count_to<0, K...> {
+    typedef sequence<K...> type;
+};
+
 // N unknowns, 1 to 64; R right-hand sides, 0 for none.
 template <class T, int N, int R, int LANES> struct rows {
     static_assert(N >= 1 && N <= 64, "1 to 64 unknowns");
@@ -227,7 +251,8 @@ template <class T, int N, int R, int LANES> struct rows {
         for (int p = 0; p < slots; p++)
             inverse[p] = real(1);
         scale_column<0>(a, b, inverse, l[0]);
-        cholesky_steps<0>(a, b, inverse, l);
+        cholesky_steps(a, b, inverse, l, typename count_to<N - 1>::type());
+        __syncwarp();
         u32 failed = 0;
         MF_UNROLL
         for (int p = slots - 1; p >= 0; p--) {
@@ -262,7 +287,8 @@ template <class T, int N, int R, int LANES> struct rows {
             waits[p] = row(p) < N ? ~127u : 0u;
             name[p] = row(p) < N ? 64u - (u32)row(p) : 0u;
         }
-        lu_steps<0>(a, b, waits, name, largest<0>(a, waits, name));
+        u32 best = largest<0>(a, waits, name);
+        lu_steps(a, b, waits, name, best, typename count_to<N>::type());
         return diagonal_info();
     }
 
@@ -330,10 +356,10 @@ template <class T, int N, int R, int LANES> struct rows {
             MF_UNROLL
             for (int r = 0; r < R; r++) {
                 T x = from_lane(b[q][r] * d[q], k % LANES, LANES);
-                b[q][r] = b[q][r] - own * x;
+                b[q][r] = less(b[q][r], own, x);
                 MF_UNROLL
                 for (int p = FORWARD ? q + 1 : 0; p < (FORWARD ? slots : q); p++)
-                    b[p][r] = b[p][r] - c[p][k] * x;
+                    b[p][r] = less(b[p][r], c[p][k], x);
             }
         }
         MF_UNROLL
@@ -373,7 +399,7 @@ template <class T, int N, int R, int LANES> struct rows {
             T y = by_real(from_lane(b[q][r], at, LANES), s);
             MF_UNROLL
             for (int p = q; p < slots; p++)
-                b[p][r] = b[p][r] - l[p] * y;
+                b[p][r] = less(b[p][r], l[p], y);
         }
     }
 
@@ -387,27 +413,29 @@ template <class T, int N, int R, int LANES> struct rows {
 
     // The next column first: its pivot is on its way while the others follow.
     template <int K>
-    MF_DEVICE void cholesky_steps(T (&a)[slots][columns], T (&b)[slots][sides], real (&inverse)[slots],
-                                  T (&l)[2][slots])
+    MF_DEVICE void cholesky_step(T (&a)[slots][columns], T (&b)[slots][sides], real (&inverse)[slots], T (&l)[2][slots])
     {
+        pack<T, vector> u[ld / vector];
         __syncwarp();
-        if constexpr (K + 1 < N) {
-            pack<T, vector> u[ld / vector];
-            read_line<K + 1, N>(u, line(K));
+        read_line<K + 1, N>(u, line(K));
+        MF_UNROLL
+        for (int p = K / LANES; p < slots; p++)
+            if (has<LOWER_PART>(p, K + 1))
+                a[p][K + 1] = less(a[p][K + 1], l[K % 2][p], u[(K + 1) / vector].v[(K + 1) % vector]);
+        scale_column<K + 1>(a, b, inverse, l[(K + 1) % 2]);
+        MF_UNROLL
+        for (int j = K + 2; j < N; j++) {
             MF_UNROLL
             for (int p = K / LANES; p < slots; p++)
-                if (has<LOWER_PART>(p, K + 1))
-                    a[p][K + 1] = a[p][K + 1] - l[K % 2][p] * u[(K + 1) / vector].v[(K + 1) % vector];
-            scale_column<K + 1>(a, b, inverse, l[(K + 1) % 2]);
-            MF_UNROLL
-            for (int j = K + 2; j < N; j++) {
-                MF_UNROLL
-                for (int p = K / LANES; p < slots; p++)
-                    if (has<LOWER_PART>(p, j))
-                        a[p][j] = a[p][j] - l[K % 2][p] * u[j / vector].v[j % vector];
-            }
-            cholesky_steps<K + 1>(a, b, inverse, l);
+                if (has<LOWER_PART>(p, j))
+                    a[p][j] = less(a[p][j], l[K % 2][p], u[j / vector].v[j % vector]);
         }
+    }
+    template <int... K>
+    MF_DEVICE void cholesky_steps(T (&a)[slots][columns], T (&b)[slots][sides], real (&inverse)[slots],
+                                  T (&l)[2][slots], sequence<K...>)
+    {
+        (cholesky_step<K>(a, b, inverse, l), ...);
     }
 
     // The name of the waiting row with the largest element of column J, below its size.
@@ -439,8 +467,8 @@ template <class T, int N, int R, int LANES> struct rows {
     }
 
     template <int K>
-    MF_DEVICE void lu_steps(T (&a)[slots][columns], T (&b)[slots][sides], u32 (&waits)[slots], u32 (&name)[slots],
-                            u32 best)
+    MF_DEVICE void lu_step(T (&a)[slots][columns], T (&b)[slots][sides], u32 (&waits)[slots], u32 (&name)[slots],
+                           u32 &best)
     {
         MF_UNROLL
         for (int p = 0; p < slots; p++)
@@ -457,20 +485,25 @@ template <class T, int N, int R, int LANES> struct rows {
             MF_UNROLL
             for (int p = 0; p < slots; p++) {
                 f[p] = by.of(a[p][K]);
-                a[p][K + 1] = a[p][K + 1] - f[p] * u[(K + 1) / vector].v[(K + 1) % vector];
+                a[p][K + 1] = less(a[p][K + 1], f[p], u[(K + 1) / vector].v[(K + 1) % vector]);
             }
             best = largest<K + 1>(a, waits, name);
             MF_UNROLL
             for (int p = 0; p < slots; p++) {
                 MF_UNROLL
                 for (int j = K + 2; j < N; j++)
-                    a[p][j] = a[p][j] - f[p] * u[j / vector].v[j % vector];
+                    a[p][j] = less(a[p][j], f[p], u[j / vector].v[j % vector]);
                 MF_UNROLL
                 for (int r = 0; r < R; r++)
-                    b[p][r] = b[p][r] - f[p] * u[(N + r) / vector].v[(N + r) % vector];
+                    b[p][r] = less(b[p][r], f[p], u[(N + r) / vector].v[(N + r) % vector]);
             }
-            lu_steps<K + 1>(a, b, waits, name, best);
         }
+    }
+    template <int... K>
+    MF_DEVICE void lu_steps(T (&a)[slots][columns], T (&b)[slots][sides], u32 (&waits)[slots], u32 (&name)[slots],
+                            u32 &best, sequence<K...>)
+    {
+        (lu_step<K>(a, b, waits, name, best), ...);
     }
 };
 
