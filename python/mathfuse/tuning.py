@@ -28,6 +28,17 @@ class Tuning(dict[str, Any]):
         winner, default = float(self["winner_us"]), float(self["default_us"])
         return default / winner if winner > 0 and self["winner"] != self["default"] else 1.0
 
+    @property
+    def tried(self) -> dict[str, dict[str, int]]:
+        """Of each provider, how many of its ways to run a step were tried, by what came of them:
+        {"cublaslt": {"slower": 30, "won": 1}, ...}. Nothing of a plan that was not tuned."""
+        counts: dict[str, dict[str, int]] = {}
+        for c in self["candidates"]:
+            if c["step"]:
+                of = counts.setdefault(c["choice"].split("/")[0], {})
+                of[c["result"]] = of.get(c["result"], 0) + 1
+        return counts
+
     def __str__(self) -> str:
         lines = [self["title"], f"on {self['device']} ({self['libraries']})"]
         if self["source"] == "default":
@@ -36,6 +47,9 @@ class Tuning(dict[str, Any]):
             f"{self['default_us']:.2f} us by default, {self['winner_us']:.2f} us tuned: {self.speedup:.3f} x, "
             f"in {self['seconds']:.1f} s{'' if self['complete'] else ', cut short'}; known from: {self['source']}"
         )
+        for provider, results in self.tried.items():
+            each = ", ".join(f"{count} {result}" for result, count in results.items())
+            lines.append(f"  tried {sum(results.values())} of {provider}: {each}")
         for c in self["candidates"]:
             us = f"{c['us']:10.2f} us" if c.get("us") is not None else " " * 13
             where = f"step {c['step']}" if c["step"] else "whole "

@@ -37,12 +37,17 @@ def expected(x, w, b):
 def test_tuned_plan_runs_and_is_remembered():
     x, w, b = arrays((192, 96), (96, 160), 160)
     p = mf.plan(layer, x, w, b)
-    assert p.tuning["source"] == "default" and "not tuned" in str(p.tuning)
+    assert p.tuning["source"] == "default" and "not tuned" in str(p.tuning) and not p.tuning.tried
     report = p.tune(seconds=20)
     assert report["source"] == "tuned" and report["complete"]
     assert report["winner_us"] > 0 and report["default_us"] > 0 and report.speedup >= 1
     results = {c["result"] for c in report["candidates"]}
     assert "won" in results and not results & {"wrong", "crashed", "hung"}
+    steps = [c for c in report["candidates"] if c["step"]]
+    ways = {c["choice"].split("/")[0] for c in steps}
+    assert ways and set(report.tried) == ways
+    assert sum(sum(results.values()) for results in report.tried.values()) == len(steps)
+    assert all(f"of {provider}: " in str(report) for provider in ways)
     np.testing.assert_allclose(p.run(x, w, b), expected(x, w, b), atol=2e-5)
     assert "(tuned)" in p.explain() and json.loads(p.explain("json"))["tuned"] is True
     assert mf.tuning.verify() == []
