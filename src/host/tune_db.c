@@ -180,23 +180,24 @@ static bool set_aside(mfi_database *d)
     return true;
 }
 
-static mf_status open_to_write(mfi_database *d)
+/* `path` or the user's own. */
+static mf_status open_to_write(mfi_database *d, const char *path)
 {
-    mf_status status = mfi_db_open(d, NULL, true);
-    if (status != MF_E_IO || !d->lite || !mfi_db_user_path(d->path))
+    mf_status status = mfi_db_open(d, path, true);
+    if (status != MF_E_IO || !d->lite || !d->path[0])
         return status;
     /* open_file has shut it: ask again what is wrong. */
     if (d->lite->open_v2(d->path, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX, NULL) == SQLITE_OK)
         d->lite->exec(d->db, "SELECT count(*) FROM record", NULL, NULL, NULL);
     bool again = set_aside(d);
     mfi_db_shut(d);
-    return again ? mfi_db_open(d, NULL, true) : status;
+    return again ? mfi_db_open(d, path, true) : status;
 }
 
 void mfi_tune_keep(const mfi_tune_key *key, const mfi_tune_record *record)
 {
     mfi_database d = {0};
-    mf_status status = open_to_write(&d);
+    mf_status status = open_to_write(&d, NULL);
     if (status == MF_OK)
         status = store(&d, key, record);
     mfi_db_shut(&d);
@@ -213,6 +214,22 @@ static bool alive(int64_t process, const char *host)
     char here[64] = "";
     gethostname(here, sizeof here - 1);
     return strcmp(here, host) ? true : kill((pid_t)process, 0) == 0 || errno == EPERM;
+}
+
+/* Two notes for each candidate: they must outlive the process, but not the machine, and so nothing waits for the disk. That may
+ * cost a file when the power fails, so they have one of their own. */
+static mf_status open_attempts(mfi_database *d)
+{
+    char directory[MFI_PATH_BYTES], path[MFI_PATH_BYTES + 16];
+    MF_REQUIRE(mfi_cache_directory(directory), MF_E_IO, "there is no place for notes on attempts");
+    mfi_make_directories(directory);
+    snprintf(path, sizeof path, "%s/attempts.db", directory);
+    MF_TRY(open_to_write(d, path));
+    if (d->lite->exec(d->db, "PRAGMA synchronous = OFF", NULL, NULL, NULL) == SQLITE_OK)
+        return MF_OK;
+    mf_status status = mfi_db_error(d, "setting up");
+    mfi_db_shut(d);
+    return status;
 }
 
 /* How often the candidate's process ended in the middle of it. One that still runs is no loss. */
@@ -248,7 +265,7 @@ void mfi_tune_give_up(const mfi_tune_key *key, const char *candidate)
 {
     mfi_database d = {0};
     const char *const texts[] = {key->problem, key->device, key->libraries, candidate, ""};
-    if (open_to_write(&d) == MF_OK)
+    if (open_attempts(&d) == MF_OK)
         note(&d, texts, LOST_TWICE, 0);
     mfi_db_shut(&d);
 }
@@ -259,7 +276,7 @@ bool mfi_tune_attempt(const mfi_tune_key *key, const char *candidate)
     mfi_database d = {0};
     gethostname(host, sizeof host - 1);
     const char *const texts[] = {key->problem, key->device, key->libraries, candidate, host};
-    if (open_to_write(&d) != MF_OK)
+    if (open_attempts(&d) != MF_OK)
         return false;
     int64_t lost = losses(&d, texts);
     if (lost < LOST_TWICE)
@@ -273,7 +290,7 @@ void mfi_tune_attempted(const mfi_tune_key *key, const char *candidate)
     mfi_database d = {0};
     const char *const texts[] = {key->problem, key->device, key->libraries, candidate};
     sqlite3_stmt *q;
-    if (open_to_write(&d) == MF_OK &&
+    if (open_attempts(&d) == MF_OK &&
         mfi_db_prepare(&d, &q,
                        "DELETE FROM attempt WHERE problem = ?1 AND device = ?2 AND libraries = ?3 AND candidate = ?4",
                        texts, 4) == MF_OK)

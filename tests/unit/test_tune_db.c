@@ -257,6 +257,26 @@ Test(tune_db, what_ends_the_process_twice_is_not_tried_again)
     cr_assert_not(mfi_tune_attempt(&k, "another"), "it ended well");
     mfi_tune_give_up(&k, "a third");
     cr_assert(mfi_tune_attempt(&k, "a third"));
+    cr_assert_neq(access(file, F_OK), 0, "notes are no business of the database");
+}
+
+Test(tune_db, damaged_notes_are_set_aside)
+{
+    char path[128], command[256];
+    mfi_tune_key k = key(1);
+    mfi_tune_give_up(&k, "a candidate");
+    cr_assert(mfi_tune_attempt(&k, "a candidate"));
+    snprintf(path, sizeof path, "%s/attempts.db", directory);
+    FILE *f = fopen(path, "wb");
+    cr_assert_not_null(f);
+    for (int i = 0; i < 4096; i++)
+        fputc('x', f);
+    cr_assert_eq(fclose(f), 0);
+    cr_assert_not(mfi_tune_attempt(&k, "a candidate"));
+    mfi_tune_give_up(&k, "a candidate");
+    cr_assert(mfi_tune_attempt(&k, "a candidate"));
+    snprintf(command, sizeof command, "ls %s/attempts.db.damaged-* > /dev/null", directory);
+    cr_assert_eq(system(command), 0, "the damaged file is kept");
 }
 
 /* 16 processes keep records of the same 8 problems; a third of them is killed at some time. Whatever was told to be kept by
